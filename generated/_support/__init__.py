@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "76ed3cdb0cf9583d",
-    "pallas_tpu": "854c348a5baaefcc",
+    "jax_xla": "5138315bc045fa7b",
+    "pallas_tpu": "8cadc5cb40d8927b",
     "triton_gpu": "4f67e9950a9390e4",
 }
 

@@ -1,8 +1,10 @@
 """Programs whose only kernel moves tiles from shard to shard; the kernel is in the module."""
 
 from jax import lax
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from .pallas_peers import multiple
 from .pallas_program import PallasProgram
 
 
@@ -34,8 +36,15 @@ class Halves(Direct):
         super().__init__(self.both, 2, peers, view, **settings)
         self.start, self.wait, self.kernels = start, wait, kernels
 
-    def both(self, order, x, y, sent, received):
-        """Start and wait in one kernel."""
-        del order  # no table: both meshes have the same device order
+    def both(self, _order, x, y, sent, received):
+        """Start and wait in one kernel; there is no table of ranks, since both meshes have the same
+        device order."""
         self.start(x, y, sent, received)
         self.wait(y, sent, received)
+
+
+def tile_at(shard, start, extents):
+    """Return the part of a shard that begins at `start`, which is a multiple of the extent along
+    each dimension."""
+    ends = zip(start, extents, strict=True)
+    return shard.at[tuple(pl.ds(multiple(low, extent), extent) for low, extent in ends)]

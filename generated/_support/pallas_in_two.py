@@ -20,7 +20,8 @@ class InTwo(PallasProgram):
         """Bind to the host of a reshard."""
         super().attach(host)
         self.first.attach(Carried(host.shape, host.dtype, host.source, self.parts))
-        self.then.attach(Carried(host.shape, host.dtype, self.parts, host.target))
+        ends = self.parts, host.target
+        self.then.attach(Carried(host.shape, host.dtype, *ends, host.paddings))
 
     def fault(self):
         """Return the first fault in either program's transfers or waits, or ""."""

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .boxes import extents
 from .pallas_call import Call
 
 
@@ -47,11 +46,8 @@ class PallasProgram:
         return self.peers and self.peers.exchange
 
     def attach(self, host):
-        """Bind to the host of a reshard, and set `short`, the dimensions along which shards are
-        padded."""
+        """Bind to the host of a reshard."""
         self.host = host
-        whole, padded = host.target.whole(host.shape), host.target.padded
-        self.short = tuple(axis for axis, size in enumerate(whole) if padded[axis] != size)
 
     def settings(self, devices, interpret, collective_id):
         """Return the program's collective id; `collective_id`, if given, replaces the module's. If
@@ -88,16 +84,11 @@ class PallasProgram:
 
             moved = functools.partial(in_vectors, moved)
         y = moved(shard, call)
-        if self.short and self.leaves_padding:
-            y = self.zeroed(y, self.peers.here(order)[1])
+        if self.host.paddings and self.leaves_padding:
+            from .jax_zeros import zero_ends  # only if emitted with padding
+
+            y = zero_ends(y, self.host, self.peers.here(order)[1])
         return y
-
-    def zeroed(self, y, receiver):
-        """Return the target shard at a position with zero padding."""
-        from .jax_zeros import zeroed  # only if emitted with padding
-
-        target = self.host.target
-        return zeroed(y, target, self.short, extents(target.box(receiver)))
 
     def watched(self, move):
         """Return the result of a move in a self-check; exit if its kernels race."""

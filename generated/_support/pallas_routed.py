@@ -1,4 +1,4 @@
-"""The routed and spread forms: tiles, or whole source shards, are forwarded by several devices.
+"""The routed form, and the common part of forms in which several devices forward data.
 
 A v5e sends directly only over a power of two of hops along one axis of its torus, so devices
 forward data for all other receivers. A device number is split into digits (stride, extent), and a
@@ -19,8 +19,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
 from .pallas_integers import is_full, maximum
+from .pallas_packed import Packed
 from .pallas_peers import is_traced
-from .pallas_slots import Packed
 from .pallas_steps import hop
 
 
@@ -195,19 +195,3 @@ class Routed(Forwarding):
             return jnp.where(piece.moves, found, kept)
 
         return self.put_together(me, receiver, window, x.dtype)
-
-
-class Spread(Routed):
-    """A forwarding form whose slots hold whole source shards, forwarded unchanged. Slot arrives[n]
-    ends with the shard of the device offsets[n] behind."""
-
-    form = "spread"
-    spreads = True
-
-    def _start(self, x, *_):
-        """Return the initial slots: the first has the source shard."""
-        return self.filled(self.schedule.slots, 1, lambda number: (number, x), x.dtype)
-
-    def _window(self, slot, piece):
-        """Return the tile in the source shard in a slot, with the rest of its window."""
-        return self.window_at(self.slot.unpacked(slot), piece.box, self.host.source.box(piece.peer))

@@ -23,11 +23,9 @@ class Tiling(NamedTuple):
     which is shifted as a whole; `window`: the extents of the whole units that hold a chunk;
     `blocks`: the number of chunk-sized blocks in the target shard; `meet`: the largest number of
     source shards that a block overlaps, in tensor order; `chunks`: the number of chunks in the
-    largest tile; `stage`: the extents of the staging area; `step`: the offset that each earlier
-    tile adds to a tile's place in the staging area, compared with its place in the target shard;
-    `rolled`: the dimensions along which some chunk is shifted; `more_rows`: the number of
-    padding rows of a source shard with so few rows that its memory tiles would be smaller than
-    those of windows."""
+    largest tile; `stage`: the extents of the staging area; `rolled`: the dimensions along which
+    some chunk is shifted; `more_rows`: the number of padding rows of a source shard with so few
+    rows that its memory tiles would be smaller than those of windows."""
 
     unit: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -36,7 +34,6 @@ class Tiling(NamedTuple):
     meet: tuple[int, ...]
     chunks: tuple[int, ...] = ()
     stage: tuple[int, ...] = ()
-    step: tuple[int, ...] = ()
     rolled: tuple[int, ...] = ()
     more_rows: int = 0
 
@@ -88,10 +85,8 @@ class Windows(PallasProgram):
             # TPU memory is allocated in whole units; the interpreter's memory ends with the shard.
             pairs = zip(x.shape, tiling.unit, strict=True)
             x = jnp.pad(x, [(0, -size % unit) for size, unit in pairs])
-        windows, pair = (
-            pltpu.VMEM(several(2, tiling.window), x.dtype),
-            pltpu.SemaphoreType.DMA((2,)),
-        )
+        windows = pltpu.VMEM(several(2, tiling.window), x.dtype)
+        pair = pltpu.SemaphoreType.DMA((2,))
         stage = x  # a placeholder, never read if no device sends
         if self.peers.sends:
             chunks = pltpu.VMEM(several(self.slots, tiling.chunk), x.dtype)

@@ -60,13 +60,13 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import each, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_routed import Routed
-from .._support.pallas_slots import Slot
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "854c348a5baaefcc", __name__)
+require("pallas_tpu", "8cadc5cb40d8927b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

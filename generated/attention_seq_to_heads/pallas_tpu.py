@@ -53,11 +53,11 @@ from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_operation import Operation
-from .._support.pallas_direct import Halves
-from .._support.pallas_peers import each, rem, remote_copy, signal, tile_at, wait_for
+from .._support.pallas_direct import Halves, tile_at
+from .._support.pallas_peers import each, rem, remote_copy, signal, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "854c348a5baaefcc", __name__)
+require("pallas_tpu", "8cadc5cb40d8927b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -67,7 +67,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "854c348a5baaefcc", __name__)
+require("pallas_tpu", "8cadc5cb40d8927b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -159,8 +159,7 @@ TILING = Tiling(
     blocks=(1,),  # ceil(target shard of 6 / chunk)
     meet=(2,),  # the maximum number of source shards that intersect a block
     chunks=(1,),  # ceil(widest tile of 3 / chunk)
-    stage=(2048,),  # tiles are placed as in the target shard, each at a whole unit,
-    step=(1024,),  # plus this offset for each earlier tile: no two share a unit
+    stage=(2048,),  # tiles are placed as in the target shard, each at a whole unit
     rolled=(0,),  # the dimensions along which chunks are shifted
     more_rows=0,  # memory of fewer rows is tiled differently
 )

@@ -77,11 +77,12 @@ from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 from .._support.pallas_integers import far_apart, maximum, minimum
 from .._support.pallas_own import kept_by
+from .._support.pallas_packed import Slot
 from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
-from .._support.pallas_slots import Slot, Slots, slot_number
+from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "854c348a5baaefcc", __name__)
+require("pallas_tpu", "8cadc5cb40d8927b", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

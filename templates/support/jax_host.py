@@ -21,9 +21,7 @@ class OneOrder:
     have one shape; `operation`: an `Operation` for derivatives and `jax.vmap`, None if emitted
     without them."""
 
-    def __init__(
-        self, name, shape, dtype, source, target, program, *, padding=None, operation=None
-    ):
+    def __init__(self, name, shape, dtype, source, target, program, padding=None, operation=None):
         self.name, self.shape, self.dtype = name, shape, jnp.dtype(dtype)
         self.source, self.target, self.program = source, target, program
         source.name, target.name = "source", "target"
@@ -161,13 +159,12 @@ def _compiled(host, batch, source, target, *how):
 def meshes_here(host):
     """Return the meshes of both sides on the available devices. Exit if there are too few devices,
     or if a device's box differs from its shard."""
-    if len(jax.devices()) < len(host.ranks):
-        raise SystemExit(
-            f"self-check needs {len(host.ranks)} devices, JAX has {len(jax.devices())}"
-        )
+    here = jax.devices()
+    if len(here) < len(host.ranks):
+        raise SystemExit(f"self-check needs {len(host.ranks)} devices, JAX has {len(here)}")
     if host.dtype.itemsize == 8:
         jax.config.update("jax_enable_x64", True)
-    devices = dict(zip(host.ranks, jax.devices(), strict=False))
+    devices = dict(zip(host.ranks, here, strict=False))
     sides = host.source, host.target
     meshes = [side.mesh_of([devices[device_id] for device_id in side.ids]) for side in sides]
     for side, mesh in zip(host.paddings or sides, meshes, strict=True):

@@ -23,26 +23,18 @@ class TwoOrders(OneOrder):
         batch = x.shape[: x.ndim - len(self.source.padded)]
         given = (*batch, *self.source.local)
         # Each process reads and writes the shards of its own devices.
-        make = jax.make_array_from_single_device_arrays
+        make = functools.partial(jax.make_array_from_single_device_arrays, dtype=self.dtype)
         with apart(x):
             x = jax.device_put(x, self.source.on(source, len(batch)))
             held = {shard.device: shard.data[None] for shard in x.addressable_shards}
             for device in {*union.local_devices} - {*held}:  # outside the source mesh: never read
                 held[device] = jnp.zeros((1, *given), self.dtype, device=device)
-            x = make(
-                (union.size, *given),
-                NamedSharding(union, P("device")),
-                [held[device] for device in union.local_devices],
-                dtype=self.dtype,
-            )
+            shards = [held[device] for device in union.local_devices]
+            x = make((union.size, *given), NamedSharding(union, P("device")), shards)
             y = self.stacked(x, union, interpret, collective_id)
             held = {shard.device: shard.data for shard in y.addressable_shards}
-            return make(
-                (*batch, *self.target.padded),
-                self.target.on(target, len(batch)),
-                [held[device][0] for device in target.local_devices],
-                dtype=self.dtype,
-            )
+            shards = [held[device][0] for device in target.local_devices]
+            return make((*batch, *self.target.padded), self.target.on(target, len(batch)), shards)
 
     @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
     def stacked(self, x, union, interpret=False, collective_id=None):

@@ -30,6 +30,14 @@ def zeroed(y, target, axes, extent, everywhere=False):
     return padded(y)
 
 
+def zero_ends(y, host, receiver):
+    """Return the target shard at a position, with zeros along the dimensions in which a reshard
+    pads shards."""
+    target, whole = host.target, host.target.whole(host.shape)
+    short = [axis for axis, size in enumerate(whole) if target.padded[axis] != size]
+    return zeroed(y, target, short, extents(target.box(receiver)))
+
+
 @functools.cache
 def least_of(side):
     """Return the extent of the shortest shard along each dimension."""

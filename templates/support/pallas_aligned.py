@@ -14,9 +14,9 @@ from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
 from .pallas_integers import is_full, maximum
+from .pallas_packed import starts
 from .pallas_peers import is_traced
 from .pallas_routed import Forwarding
-from .pallas_slots import starts
 from .pallas_steps import hop
 
 FLAT_TILE = 4096

@@ -50,14 +50,12 @@ class TiledArray(NamedTuple):
     shape: tuple
     dtype: str
 
-    def in_hbm(self, interpret):
+    def in_hbm(self, _interpret):
         """Return the array's type in HBM."""
-        del interpret
         return pltpu.HBM(self.shape, jnp.dtype(self.dtype))
 
-    def packed(self, x, interpret):
+    def packed(self, x, _interpret):
         """Return the array in the kernel's form."""
-        del interpret
         return x
 
     def unpacked(self, x):

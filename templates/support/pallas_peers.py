@@ -64,13 +64,6 @@ def wait_for(part, semaphore):
     pltpu.make_async_copy(part, part, semaphore).wait()
 
 
-def tile_at(shard, start, extents):
-    """Return the part of a shard that begins at `start`, which is a multiple of the extent along
-    each dimension."""
-    ends = zip(start, extents, strict=True)
-    return shard.at[tuple(pl.ds(multiple(low, extent), extent) for low, extent in ends)]
-
-
 def each(count, visit, first=0):
     """Call visit(number) for every number from `first` to below `count`."""
 

@@ -65,14 +65,12 @@ class Peers:
         names = tuple(name for name, _ in source.axes)
         self.axes: str | tuple[str, ...] = names if len(names) > 1 else names[0]
 
-    def source_rank(self, position, order=None):
+    def source_rank(self, position, _order=None):
         """Return the rank of the device at a source position."""
-        del order
         return position
 
-    def target_rank(self, position, order=None):
+    def target_rank(self, position, _order=None):
         """Return the rank of the device at a target position."""
-        del order
         return position
 
     def here(self, order=None, rank=None):
@@ -108,9 +106,8 @@ class Peers:
         met = math.prod(self.forms.receivers(me)[1::2])
         return self.counted(me, self.source, met * self.count * self.replicas)
 
-    def counted(self, position, side, count):
+    def counted(self, _position, _side, count):
         """Return `count`; `RankedPeers` returns 0 for a position outside the mesh."""
-        del position, side
         return count
 
     def incoming(self, receiver, me, number):

@@ -122,10 +122,9 @@ class Ring(PallasProgram):
                 return f"device {sides[0].ids[position]} keeps a part that rings do not bring to it"
         return ""
 
-    def carried(self, shard, order, interpret, collective_id):
+    def carried(self, shard, _order, interpret, collective_id):
         """Return this device's reduced part. The kernel takes the array that `_packed` returns; the
         last chunks of its result are the part."""
-        del order
         dtype = self.host.dtype
         wide = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
         call = Call(None, interpret, collective_id)

@@ -35,24 +35,16 @@ class Stacked(NamedTuple):
         """Return the extents of the dimensions that number terms."""
         return self.local[: self.numbered]
 
-    @property
-    def padded(self):
-        """Return the padded shape of a shard; its padding has arbitrary values."""
-        return self.local
-
-    def whole(self, shape):
-        """Return the shape of a shard. It does not depend on the tensor's shape."""
-        del shape
-        return self.local
-
 
 class Carried(NamedTuple):
-    """The host of the program with the kernels: the part of `OneOrder` that the program uses."""
+    """The host of the program with the kernels: the part of `OneOrder` that the program uses.
+    `paddings`: those of the reshard, if kernels write its target shards."""
 
     shape: tuple[int, ...]
     dtype: object
     source: Stacked
     target: Stacked
+    paddings: Sequence | None = None
 
 
 class ReducedTerms(PallasProgram):
@@ -89,10 +81,14 @@ class ReducedTerms(PallasProgram):
             y = lax.bitcast_convert_type(y, shard.dtype) if floating else y
         y = y.reshape(self.host.target.local)
         new = self._target.new
-        _, receiver = self.carrier.peers.here(order) if new or self.short else (0, 0)
+        _, receiver = self.carrier.peers.here(order) if new or self.host.paddings else (0, 0)
         if new:
             y = jnp.where(self._is_empty(receiver), self._empty(shard.dtype), y)
-        return self.zeroed(y, receiver) if self.short else y
+        if not self.host.paddings:
+            return y
+        from .jax_zeros import zero_ends  # only if emitted with padding
+
+        return zero_ends(y, self.host, receiver)
 
     def _is_empty(self, receiver):
         """Return whether the target shard at a position is a term without a value."""

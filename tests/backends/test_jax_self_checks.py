@@ -185,8 +185,8 @@ MOVED = {
     "padding as it comes": (
         plan(between((7, 13, 29), '[{"x"}, {"y"}, {}]', '[{}, {"x"}, {"y"}]'), "direct"),
         "pallas_tpu",
-        "            y = self.zeroed(",
-        "            self.zeroed(",
+        "            y = zero_ends(y, self.host, self.peers",
+        "            zero_ends(y, self.host, self.peers",
         "nonzero padding in a target shard",
     ),
     "all from one slot": (

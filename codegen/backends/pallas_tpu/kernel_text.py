@@ -179,7 +179,6 @@ class TilingText:
     meet: tuple[int, ...]
     chunks: tuple[int, ...]
     stage: tuple[int, ...]
-    step: tuple[int, ...]
     rolled: tuple[int, ...]
     more_rows: int
 
@@ -233,7 +232,7 @@ class WindowsText:
             visits=visits,
             steps=math.prod(form.blocks) * visits,
             nested=tuple(NestedDim(axis, dim.parts) for axis, dim in dims if not dim.is_flat),
-            apart=any(form.step),
+            apart=any(dim.step for dim in form.dims),
         )
 
 

@@ -157,8 +157,8 @@ def _uniform(
     return KernelText(
         functions=ends.named(exchange.once(box_functions)),
         calls={
-            "pallas_direct": (kind,),
-            "pallas_peers": (*uniform.calls, *(("tile_at",) if uniform.sends else ())),
+            "pallas_direct": (kind, *(("tile_at",) if uniform.sends else ())),
+            "pallas_peers": tuple(uniform.calls),
             "pallas_permuted": ("Permuted",),
         },
         libraries=uniform.libraries,
@@ -291,7 +291,8 @@ STEPS = (
 
 def _slots(form: Slots, moving: Moving, exchange: Exchange, program: ProgramText) -> Made:
     calls = {
-        "pallas_slots": ("Slot", "Slots", "slot_number"),
+        "pallas_packed": ("Slot",),
+        "pallas_slots": ("Slots", "slot_number"),
         "pallas_own": ("kept_by",) if moving.keeps else (),
         "pallas_peers": ("div", "maximum", "operand", *(SENDS if moving.sends else ())),
     }
@@ -304,8 +305,8 @@ def _routed(
     text = kernel_of(form, exchange, host.program_axes, ends, program, keeps=host.some_local)
     integers = (name for name in ("div", "multiple") if f"{name}(" in text)
     calls = {
-        "pallas_slots": ("Slot",),
-        "pallas_aligned" if form.in_place else "pallas_routed": (program.form,),
+        "pallas_packed": ("Slot",),
+        "pallas_aligned" if form.in_place else f"pallas_{form.name}": (program.form,),
         "pallas_steps": ("Schedule", "Step", "hop"),
         "pallas_peers": (*(set(SENDS) - {"far_apart"}), *integers),
     }

@@ -222,11 +222,6 @@ class Windows:
         return tuple(extents)
 
     @property
-    def step(self) -> tuple[int, ...]:
-        """The offset that each earlier tile adds to a tile's place in the staging area."""
-        return tuple(dim.step for dim in self.dims)
-
-    @property
     def blocks(self) -> tuple[int, ...]:
         return tuple(dim.blocks for dim in self.dims)
 
