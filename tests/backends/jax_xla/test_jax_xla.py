@@ -199,6 +199,7 @@ def rounds_by_text(path: Path) -> list[tuple[list[tuple[int, int]], int]]:
     [
         ('[{"x"}, {"y"}]', '[{"y"}, {"x"}]', (12, 12), "Rounds"),
         ('[{"x", "y"}, {}]', '[{"x"}, {"y"}]', (8, 8), "all_to_all(x, "),
+        ('[{}, {"x", "y"}]', '[{"x", "y"}, {}]', (8, 8), 'all_to_all(x, ("x", "y"), '),
         ('[{"x", "y"}, {}]', '[{"x"}, {}]', (8, 8), "all_gather(x, "),
         ('[{"x", "y"}, {}]', "[{}, {}]", (9, 8), "Rounds"),
         ('[{}, {"y"}]', '[{"y"}, {}]', (31, 30), "jnp.pad(x, ((0, 1), (0, 0)))"),
@@ -216,6 +217,13 @@ def test_transport(source: str, target: str, shape: tuple[int, ...], how: str) -
     found = jax_xla.how_of(plan(make({"x": 2, "y": 4}, shape, source, target)))
     lines = "".join(found.lines("y")) if isinstance(found, Collectives) else type(found).__name__
     assert how in lines
+
+
+def test_an_axis_of_one_device_makes_no_collective() -> None:
+    reshard = make({"x": 2, "y": 1}, (8, 8), '[{"x"}, {"y"}]', '[{"x", "y"}, {}]')
+    found = jax_xla.how_of(plan(reshard))
+    assert isinstance(found, Collectives)
+    assert [*found.lines("y")] == ["y = x"]
 
 
 def test_holders_of_its_own_take_fewer_rounds() -> None:
