@@ -103,6 +103,7 @@ class Value:
     backward: bool = field(default=False, compare=False)  # whether a backward pass computes it
     gradient_of: tuple[str, ...] = field(default=(), compare=False)  # values with this gradient
     calls: tuple[UserCall, ...] = field(default=(), compare=False)  # around its op, outermost first
+    version_of: str = field(default="", compare=False)  # the value that it is with other padding
 
     @property
     def size(self) -> int:

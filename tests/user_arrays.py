@@ -68,6 +68,11 @@ def sliced() -> Iterator[tuple[str, UserCase]]:
     yield "a slice as another shape", smooth(flat, x, i(13))
     write = lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i - 15))  # noqa: E731
     yield "a write from behind", smooth(write, x, floats(6, 4), i(13))
+    stay = {"allow_negative_indices": False}
+    write = lambda x, u, i: lax.dynamic_update_slice(x, u, (i, i - 1), **stay)  # noqa: E731
+    yield "a write from before, at the start", smooth(write, x, floats(6, 4), i(-3))
+    read = lambda x, i: lax.dynamic_slice(x, (i, i - 1), (6, 4), **stay)  # noqa: E731
+    yield "a slice from before, at the start", smooth(read, x, i(-3))
     narrow = lambda x, i: lax.dynamic_slice(x, (i, i), (8, 4))  # noqa: E731
     yield "a slice from a byte", case(narrow, floats(512, 8), jnp.uint8(251))
     several = lambda x, i: jax.vmap(lambda r, i: lax.dynamic_slice(r, (i,), (3,)))(x, i)  # noqa: E731

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,12 +18,6 @@ from shardwright.codegen.ops.kind import NONE, Dims, MakeRule, OpKind
 from shardwright.codegen.ops.literals import integers, listed
 from shardwright.codegen.ops.text import Expression, MakeText, OpText
 from shardwright.ir.program import Op, Param, Rule
-
-NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
-"""Matches an expression for an integer as an array of rank 0."""
-
-NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
-"""The largest values of the integer types in which some extents overflow."""
 
 
 def _slice_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
@@ -131,16 +124,19 @@ def _split(text: OpText) -> Expression:
 def _dynamic_slice(text: OpText) -> Expression:
     """Return a dynamic slice with its starts clamped explicitly: XLA merges nested slices by adding
     their starts, and an outer start that is out of range would stay out of range."""
-    source, *starts = text.given
-    for dim, (extent, size) in enumerate(zip(text.shapes[0], text.shape, strict=True)):
-        if size < extent and not NUMBER.fullmatch(starts[dim]):
-            last = min(extent - size, NARROW.get(text.dtypes[1 + dim], extent))
-            starts[dim] = f"jnp.clip({starts[dim]}, 0, {last})"
-    return "lax.dynamic_slice", [source, listed(starts), integers(text.shape)]
+    pairs = enumerate(zip(text.shapes[0], text.shape, strict=True), 1)
+    starts = [text.clamped(place, *sizes) for place, sizes in pairs]
+    return "lax.dynamic_slice", [text.given[0], listed(starts), integers(text.shape)]
 
 
 def _dynamic_update_slice(text: OpText) -> Expression:
+    """Return a dynamic update with its starts clamped, because the function counts negative ones
+    from the end, unless the program does so too."""
     source, update, *starts = text.given
+    pairs = enumerate(zip(text.shapes[0], text.shapes[1], strict=True), 2)
+    for place, sizes in pairs:
+        if place not in text.from_end:
+            starts[place - 2] = text.clamped(place, *sizes)
     return "lax.dynamic_update_slice", [source, update, listed(starts)]
 
 

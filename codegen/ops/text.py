@@ -5,6 +5,7 @@ An expression is a function with its arguments, or finished text. Shapes are tho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +16,12 @@ from shardwright.ir.program import Op
 
 Shape = tuple[int, ...]
 Expression = str | tuple[str, list[str]]
+
+NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
+"""Matches an expression for an integer as an array of rank 0."""
+
+NARROW = {"i8": 2**7 - 1, "u8": 2**8 - 1, "i16": 2**15 - 1, "u16": 2**16 - 1}
+"""The largest values of the integer types in which some extents overflow."""
 
 
 class NamedAxes(Protocol):
@@ -43,6 +50,7 @@ class OpText:
     dtypes: tuple[str, ...]
     layouts: tuple[LocalLayout, ...]  # of operands, then of results
     axes: NamedAxes
+    from_end: tuple[int, ...] = ()  # operands whose negative indices count from the end
 
     @property
     def shape(self) -> Shape:
@@ -55,6 +63,14 @@ class OpText:
     @property
     def dtype(self) -> str:
         return self.dtypes[len(self.given)]
+
+    def clamped(self, place: int, extent: int, size: int) -> str:
+        """Return the expression of operand `place`, the start of a slice of `size` of `extent`
+        elements, clamped to the starts of slices that are within them."""
+        start = self.given[place]
+        if size == extent or NUMBER.fullmatch(start):
+            return start
+        return f"jnp.clip({start}, 0, {min(extent - size, NARROW.get(self.dtypes[place], extent))})"
 
     def has(self, name: str) -> object:
         """Return a parameter, or None if the op lacks it."""

@@ -16,7 +16,7 @@ from places import TESTS
 from program_patterns import Pattern, patterns
 
 import shardwright as sw
-from shardwright.codegen.partition.local import cheapest
+from shardwright.codegen.partition.local import price_search
 
 SIZES = """
 import json, os, sys
@@ -151,5 +151,5 @@ def test_a_small_update_is_computed_whole(monkeypatch: pytest.MonkeyPatch) -> No
         return [each.head[5:] for each in program.communications if each.bytes < 1024]
 
     assert small() == ["reduce-scatter over d, 384 B", "all-gather over t, d, 896 B"]
-    monkeypatch.setattr(cheapest, "EXTRA", 0.0)
+    monkeypatch.setattr(price_search, "EXTRA", 0.0)
     assert small() == ["all-reduce over d, 768 B", *["all-gather over t, 512 B"] * 3]

@@ -141,6 +141,21 @@ def test_nothing_moves_for_padding() -> None:
 
 
 @pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
+def test_rows_that_do_not_divide_become_columns(mode: str) -> None:
+    """Every device gets the rows of its columns that it lacks; it does not sum zeros."""
+    aval, sides = jax.ShapeDtypeStruct((31, 18), "bfloat16"), {"in_shardings": (ROWS,)}
+    sides["out_shardings"] = '[{}, {"e"}]'
+    mesh = sw.Mesh({"d": 2, "e": 2})
+    program = sw.partition(lambda x: x * 2, aval, mesh=mesh, mode=mode, **sides)
+    assert program.bytes_received == 16 * 9 * 2
+    (only,) = program.communications
+    assert only.reason == (
+        "out without its padding needs dimension 0 of out whole: "
+        "2 does not divide the 31 elements of dimension 0 of out"
+    )
+
+
+@pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
 def test_loops_carry_padded_values(mode: str) -> None:
     """Only the sums of the three iterations are reduced."""
     aval = jax.ShapeDtypeStruct((30, 6), "float32")

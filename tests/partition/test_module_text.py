@@ -220,6 +220,30 @@ def test_updates_count_negative_starts_once() -> None:
                 np.testing.assert_array_equal(each, expected)
 
 
+def test_updates_clamp_negative_starts_that_the_program_does_not_count() -> None:
+    """They do not count from the end, and starts that the program has counted and uses elsewhere do
+    not count twice."""
+
+    def step(x: Any, new: Any, at: Any) -> Any:
+        counted, how = jnp.where(at < 0, at + 8, at), {"allow_negative_indices": False}
+        one = jax.lax.dynamic_update_slice(x, new, (at, at), **how)
+        other = jax.lax.dynamic_update_slice(x, new, (counted, 0), **how)
+        return one, other, counted * 2
+
+    x, new = np.zeros((8, 4), np.float32), np.ones((2, 2), np.float32)
+    avals = (
+        *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (x, new)),
+        jax.ShapeDtypeStruct((), int),
+    )
+    mesh = sw.Mesh({"d": 1})
+    made = text(step, *avals, mesh=mesh)
+    for at in (-11, -9, -3, -1, 0, 5, 9):
+        start = np.int32(at)
+        pairs = zip(run(made, mesh, x, new, start), jax.jit(step)(x, new, start), strict=True)
+        for each, expected in pairs:
+            np.testing.assert_array_equal(each, expected)
+
+
 def test_rows_of_one_are_indexed_and_added_as_a_number() -> None:
     """Instead of a gather and a scatter at index 0."""
 

@@ -99,6 +99,9 @@ class KnownValues:
             tuple(self.program.of(local).dtype for local in everything),
             tuple(self.program.values[local].layout for local in everything),
             self.program.axes,
+            tuple(
+                at for at, local in enumerate(step.operands) if self.counted.get(local) is not None
+            ),
         )
 
     def _given(self, step: Compute) -> Iterator[str]:

@@ -116,7 +116,7 @@ def write_slice(form: FormText) -> FormLines:
     """Yield statements that compute the row numbers of an update relative to this shard and write
     the update, which drops rows of other shards."""
     text = form.text
-    source, update, *starts = form.given
+    source, update, *_ = form.given
     own = text.shapes[1]
     dim = _split_dim(form, own)
     rows, extent = form.local("rows"), form.extent(0, dim)
@@ -130,8 +130,20 @@ def write_slice(form: FormText) -> FormLines:
     changed = form.local("block")
     yield FormLine(changed, block)
     yield FormLine(changed, f'{changed}.at[{index}].set({update}, mode="drop")')
+    starts = listed(_starts(form, dim, own))
+    yield FormLine(form.results[0], ("lax.dynamic_update_slice", [source, changed, starts]))
+
+
+def _starts(form: FormText, dim: int, part: Sequence[int]) -> list[str]:
+    """Return the starts of a slice or an update along all dimensions, 0 along `dim`. `part`: the
+    shape of what is read or written."""
+    first, whole = len(form.given) - len(part), form.text.shapes[0]
+    starts = [
+        form.text.clamped(first + d, whole[d], size) if d != dim else ""
+        for d, size in enumerate(part)
+    ]
     starts[dim] = _zero(form)
-    yield FormLine(form.results[0], ("lax.dynamic_update_slice", [source, changed, listed(starts)]))
+    return starts
 
 
 def _zero(form: FormText) -> str:
@@ -187,7 +199,6 @@ def _cut(form: FormText, dim: int, part: Sequence[int]) -> str:
             for d, extent in enumerate(part)
         )
         return f"{form.given[0]}[{', '.join(ranges)}]"
-    at = list(form.given[len(form.given) - len(whole) :])
-    at[dim] = _zero(form)
+    at = _starts(form, dim, part)
     sizes = tuple(whole[d] if d == dim else extent for d, extent in enumerate(part))
     return f"lax.dynamic_slice({form.given[0]}, {listed(at)}, {integers(sizes)})"

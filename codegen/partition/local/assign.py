@@ -239,10 +239,14 @@ def splits_of(op: Op, values: Sequence[Value], axes: CutAxes) -> Splits:
 
 def candidates(splits: Splits, layouts: Sequence[LocalLayout]) -> tuple[FactorAxes, ...]:
     """Return the splits that the layouts of an op's tensors suggest, with each tensor in turn
-    taking precedence, and the split with the fewest pieces."""
+    taking precedence, and the split with the fewest pieces. A slice or a pad may also take the
+    layout of one tensor alone: to gather its operand may cost less than to sum what every device
+    has of its result."""
     tensors = list(enumerate(layouts))
     found = [splits.along((first, *tensors)) for first in (*reversed(tensors),)]
-    return tuple(dict.fromkeys((*found, splits.whole)))
+    is_cut = splits.op.kind in ("slice", "pad")
+    alone = [splits.along((each,)) for each in reversed(tensors)] if is_cut else []
+    return tuple(dict.fromkeys((*found, splits.whole, *alone)))
 
 
 def _manual(op: Op, axes: CutAxes) -> tuple[dict[int, Names], frozenset[str]]:

@@ -8,56 +8,40 @@ one op at a time, then an op together with the neighbours that adopt its shardin
 lowers the cost. On a topology, latencies may hide the saving of a single change, so the search also
 starts from the result that it finds when only bytes count.
 
-Then it tries the plans that `as_shardy` compares and the seeds of `seeds.py`: it improves each of
-them op by op, and the cheapest one fully. Received bytes are exact, but computation is an estimate,
-because compilers fuse ops. So a plan found in this way is used only if it costs less and receives
-no more bytes than the plan found before. For the same reason small updates, such as that of a bias,
-are finally computed whole on every device if devices then receive fewer bytes.
+Then it tries the plans that `as_shardy` compares and the ideas of `seeds.py`: it improves each of
+them op by op, and the cheapest one fully, also from changed regions. Received bytes are exact, but
+computation is an estimate, because compilers fuse ops. So a plan found from one of them is used
+only if it costs less than the plan found before, and either receives no more bytes or costs less
+even if a quarter of the computation counts, and the start of each collective. For the same reason
+small updates, such as that of a bias, are finally computed whole on every device if devices then
+receive fewer bytes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
-from shardwright.codegen.moves.paths import A_COLLECTIVE
-from shardwright.codegen.ops.layout import LocalLayout
-from shardwright.codegen.ops.table import POINTWISE
-from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.axes import CutAxes, cut_axes
-from shardwright.codegen.partition.local.costs import TERM, Costs
+from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.late import with_late_sums
-from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice, lower
-from shardwright.codegen.partition.local.ports import PORT
+from shardwright.codegen.partition.local.price_search import PricedPlan, PriceSearch
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import propagated_choices, propagated_layouts
-from shardwright.codegen.partition.local.small import small_updates
-from shardwright.codegen.partition.local.squares import Squares
-from shardwright.codegen.partition.local.steps import LocalProgram
+from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
 from shardwright.codegen.partition.local.work import received
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
-SWEEPS = 8
-"""The most sweeps over all ops."""
-REACH = 60
-"""The most ops that change together."""
-WIDE = 2000
-"""If a program has fewer ops than this, changes also propagate through ops that are not in
-`PASSING`, such as matmuls."""
-PASSING = POINTWISE | {"reduce_sum", PORT}
-"""Ops that adopt the sharding of a neighbour."""
-EXTRA = 0.01
-"""The largest share by which a plan may cost more in order to receive fewer bytes: bytes are exact,
-but the cost of computation is an estimate."""
-LEAST = 0.01
-"""The smallest gain, in bytes, for which the search changes anything."""
+SURE = 0.25
+"""The share of the estimated cost of computation that counts where plans are compared with care."""
+START = 2**16
+"""The bytes that a device could receive while a collective starts, where plans are compared with
+care."""
 
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
@@ -78,295 +62,55 @@ def _searched(
     shardy: Sequence[Choice],
     ratings: Ratings,
 ) -> Choice:
-    """Return the cheapest splits that the search finds. `known`: the propagated splits; `shardy`:
-    the splits that the mode `as_shardy` compares."""
+    """Return the cheapest splits that the search finds. `known`: the propagated splits;
+    `shardy`: those that the mode `as_shardy` compares."""
     costs = Costs(program, axes, ratings)
     bound = {n: known[op.results[0]] for n, op in enumerate(costs.ops) if op.kind == "constrain"}
-    search = _PriceSearch(costs, bound)
+    search = PriceSearch(costs, bound)
     begin: list[Callable[[], None]] = [search.greedy, partial(search.start, known)]
     if axes.rates.pace:
         by_bytes = replace(axes, rates=replace(axes.rates, pace=None))
         begin.append(partial(search.start, _searched(program, by_bytes, known, shardy, ratings)))
     found = [search.plan(start, search.improve) for start in begin]
-    best = min(found, key=_Plan.by_price)
+    best = min(found, key=PricedPlan.by_price)
     if not ratings.seeded:
         return search.received_less(search.rounded_less(best))
     starts: list[Callable[[], None]] = [partial(search.start, each) for each in shardy]
     starts += seeds(costs, bound)
     settled = [search.plan(start, search.settle) for start in starts]
-    first = min(settled, key=_Plan.by_price)
-    improved = search.plan(partial(search.start, first.choice), search.improve)
-    ideas = sorted((improved, *settled), key=_Plan.by_price)
-    better = [
-        plan for plan in ideas if plan.price < best.price and plan.received < best.received + LEAST
-    ]
-    # Compare the exact bytes: in the search, a fetched halo that several ops share counts once per
-    # op.
-    bytes_of = partial(_received, program, axes, ratings)
-    most = bytes_of(best.choice) if better else 0
-    chosen = next((plan for plan in better if bytes_of(plan.choice) <= most), best)
+    settled.sort(key=PricedPlan.by_price)
+    ideas = (search.escaped(settled[0]), *settled)
+    better = [plan for plan in ideas if plan.price < best.price]
+    chosen = _first_sure(better, best, partial(_lowered, program, axes, ratings))
     return search.received_less(search.rounded_less(chosen))
 
 
-def _received(program: Program, axes: CutAxes, ratings: Ratings, choice: Choice) -> int:
-    return received(lower(program, axes, choice, [None] * len(program.values), ratings.regather))
+def _first_sure(
+    better: Sequence[PricedPlan], best: PricedPlan, lowered: Callable[[PricedPlan], LocalProgram]
+) -> PricedPlan:
+    """Return the first of the plans that costs less than `best` even where bytes are exact and
+    computation counts little; `best` if there is none. The search itself counts a fetched halo that
+    several ops share once per op."""
+    if not better:
+        return best
+    own = lowered(best)
+    most, price = (received(own), _runs(own)), _careful_price(best, own)
+    for plan in better:
+        local = lowered(plan)
+        if (received(local), _runs(local)) <= most or _careful_price(plan, local) < price:
+            return plan
+    return best
 
 
-class _Plan(NamedTuple):
-    price: float
-    received: float
-    choice: Choice
-
-    def by_price(self) -> float:
-        return self.price
+def _runs(local: LocalProgram) -> int:
+    """Return how often a device takes part in a collective."""
+    return sum(times for step, times in moves_of(local) if step.is_sent)
 
 
-class _PriceSearch:
-    """A local search over the splits of a program. The ops in `bound` keep their splits."""
-
-    def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
-        self.costs, self.bound, self.squares = costs, bound, Squares(costs)
-        self.whole: set[int] = set()  # ops that must not take partial operands
-        self.clock = 0
-        self.changed = [0] * len(costs.ops)  # when an op or a neighbour last changed
-        self.visited: dict[tuple[int, str], int] = {}
-        self.near = [
-            tuple(dict.fromkeys((number, *(beside for beside, _ in self._beside(number)))))
-            for number in range(len(costs.ops))
-        ]  # each op and its neighbours
-        self.known: dict[Hashable, FactorAxes | None] = {}
-
-    def plan(self, start: Callable[[], None], improve: Callable[[], None]) -> _Plan:
-        self.visited.clear()
-        self.whole.clear()
-        start()
-        improve()
-        while self.keep_whole(self.squares.found()):
-            improve()
-        return _Plan(self.costs.total, self.costs.received, self.costs.choice)
-
-    def rounded_less(self, found: _Plan) -> Choice:
-        """Return the splits of a plan in which fewer reduced values are terms of partial sums (see
-        `TERM`). Return the splits of `found` if the new plan would receive more bytes."""
-        self.costs.term = TERM
-        self.known.clear()
-        changed = self.plan(partial(self.start, found.choice), self.settle)
-        self.costs.term = 0.0
-        self.known.clear()
-        return changed.choice if changed.received < found.received + LEAST else found.choice
-
-    def received_less(self, found: Choice) -> Choice:
-        """Return the splits of a plan that computes small updates whole wherever devices then
-        receive fewer bytes and the cost rises by at most the share `EXTRA` in all."""
-        costs = self.costs
-        self.start(found)
-        left = EXTRA * costs.total
-        for new in small_updates(costs):
-            if not self.bound.keys().isdisjoint(new):
-                continue
-            old = {number: costs.split[number] for number in new}
-            wires = {wire for number in new for wire, _ in costs.touched[number]}
-            price, moved = costs.around(old), sum(map(costs.moved, wires))
-            self._put(dict(new))
-            more = costs.around(old) - price
-            if more <= left and sum(map(costs.moved, wires)) < moved - A_COLLECTIVE:
-                left -= more
-            else:
-                self._put(old)
-        return costs.choice
-
-    def start(self, known: Choice) -> None:
-        for number, op in enumerate(self.costs.ops):
-            self.costs.choose(number, known[op.results[0]])
-
-    def greedy(self) -> None:
-        for number in range(len(self.costs.ops)):
-            self.costs.choose(number, None)
-        for number in range(len(self.costs.ops)):
-            self._settle(number)
-
-    def improve(self) -> None:
-        """Change splits as long as this lowers the cost, in at most `SWEEPS` sweeps."""
-        forward = range(len(self.costs.ops))
-        for _ in range(SWEEPS):
-            before = self.costs.total
-            self.settle()
-            for number in forward:
-                if self._is_due(number, "wave"):
-                    for split in self._candidates(number):
-                        self._wave(number, split)
-            for wire in range(len(self.costs.wires)):
-                self._sum_early(wire)
-            if self.costs.total > before - 1:
-                return
-
-    def settle(self) -> None:
-        forward = range(len(self.costs.ops))
-        for number in (*forward, *reversed(forward)):
-            if self._is_due(number, "alone"):
-                self._settle(number)
-
-    def _is_due(self, number: int, what: str) -> bool:
-        """Return whether an op or a neighbour has changed since `what` was last tried on the op,
-        and record that it is tried now."""
-        due = self.changed[number] >= self.visited.get((number, what), -1)
-        self.clock += 1
-        self.visited[number, what] = self.clock
-        return due
-
-    def _note(self, number: int) -> None:
-        self.clock += 1
-        self.changed[number] = self.clock
-        for beside in self.near[number]:
-            self.changed[beside] = self.clock
-
-    def _settle(self, number: int) -> None:
-        best = self._best(number)
-        if best != self.costs.split[number]:
-            self.costs.choose(number, best)
-            self._note(number)
-
-    def _best(self, number: int) -> FactorAxes | None:
-        """Return an op's cheapest split while all other ops keep theirs. The result is cached by
-        the splits of the op and its neighbours, which often recur."""
-        around = (self.costs.split[near] for near in self.near[number])
-        state = number, number in self.whole, *around
-        if state not in self.known:
-            self.known[state] = self._cheapest(number)
-        return self.known[state]
-
-    def _cheapest(self, number: int) -> FactorAxes | None:
-        costs, old = self.costs, self.costs.split[number]
-        prices = {} if old is None else {old: costs.around((number,)) - LEAST}
-        for split in self._candidates(number):
-            costs.choose(number, split)
-            prices.setdefault(split, costs.around((number,)))
-        costs.choose(number, old)
-        return min(prices, key=lambda split: prices[split])
-
-    def _candidates(self, number: int) -> tuple[FactorAxes, ...]:
-        if number in self.bound:
-            return (self.bound[number],)
-        costs = self.costs
-        splits = costs.splits[number]
-        homes = list(map(costs.layout, costs.operands[number]))
-        count = len(homes)
-        around = [*enumerate(homes)]
-        first: dict[tuple[int, LocalLayout], None] = {}
-        for wire, place in costs.touched[number]:
-            if place < count:
-                first[place, costs.layout(wire)] = None
-            asked = (*costs.needs(wire), costs.wires[wire].propagated)
-            first.update(((place, layout), None) for layout in asked)
-            around += [(place, layout) for layout in asked[:1] if place >= count]
-        found = {splits.along((each, *around)): None for each in first}
-        found.update((splits.along((each,)), None) for each in first)
-        found[splits.whole] = None
-        for split in () if number in self.whole else tuple(found):
-            found.update((s, None) for s in with_terms(splits, split, homes, costs.values))
-        return tuple(found)
-
-    def _wave(self, number: int, split: FactorAxes) -> None:
-        """Change an op and let its neighbours follow. Keep the changes if they lower the cost;
-        otherwise undo them."""
-        costs = self.costs
-        if split == costs.split[number]:
-            return
-        old = {number: costs.split[number]}
-        costs.choose(number, split)
-        queue = deque(self._beside(number))
-        while queue and len(old) < REACH:
-            beside, wire = queue.popleft()
-            if beside in old or beside in self.bound:
-                continue
-            follows = self._following(beside, wire)
-            if follows == costs.split[beside]:
-                continue
-            old[beside] = costs.split[beside]
-            costs.choose(beside, follows)
-            queue.extend(self._beside(beside))
-        self._keep_if_cheaper(old)
-
-    def keep_whole(self, numbers: Iterable[int]) -> bool:
-        """Forbid ops to take partial operands. Return whether this is new for any of them."""
-        new = [number for number in numbers if number not in self.whole]
-        self.whole.update(new)
-        for number in new:
-            self.costs.choose(number, _of_sum(self.costs.split[number]))
-            self._note(number)
-        return bool(new)
-
-    def _sum_early(self, wire: int) -> None:
-        """Reduce a partial value before all its uses, if one use needs the reduced value anyway and
-        this lowers the cost. Changing one op at a time would lower the cost only with the last
-        change."""
-        costs = self.costs
-        needs = costs.needs(wire)
-        terms = [bool(need.partial) for need in needs]
-        if not costs.layout(wire).partial or all(terms) or not any(terms):
-            return
-        old: dict[int, FactorAxes | None] = {}
-        queue = deque([wire])
-        while queue and len(old) < REACH:
-            for number in self._carrying(queue.popleft()):
-                if number not in old and number not in self.bound:
-                    old[number] = costs.split[number]
-                    costs.choose(number, _of_sum(old[number]))
-                    count = len(costs.operands[number])
-                    queue += (each for each, place in costs.touched[number] if place >= count)
-        self._keep_if_cheaper(old)
-
-    def _carrying(self, wire: int) -> Iterator[int]:
-        for use in self.costs.wires[wire].uses:
-            if not isinstance(use, LocalLayout):
-                split = self.costs.split[use[0]]
-                if split is not None and use[1] in split.carriers:
-                    yield use[0]
-
-    def _keep_if_cheaper(self, old: dict[int, FactorAxes | None]) -> None:
-        costs = self.costs
-        new = {changed: costs.split[changed] for changed in old}
-        after = costs.around(old)
-        self._put(old)
-        if after < costs.around(old) - LEAST:
-            self._put(new)
-            for changed in new:
-                self._note(changed)
-
-    def _put(self, splits: dict[int, FactorAxes | None]) -> None:
-        for number, split in splits.items():
-            self.costs.choose(number, split)
-
-    def _beside(self, number: int) -> Iterator[tuple[int, int]]:
-        costs = self.costs
-        for wire, _ in costs.touched[number]:
-            own = costs.wires[wire]
-            ends = () if own.made_by is None else (own.made_by,)
-            for end in (*ends, *own.uses):
-                if not isinstance(end, LocalLayout) and end[0] != number:
-                    yield end[0], wire
-
-    def _following(self, number: int, wire: int) -> FactorAxes | None:
-        costs = self.costs
-        op, splits = costs.ops[number], costs.splits[number]
-        if op.kind not in PASSING:
-            wide = len(costs.ops) < WIDE
-            return self._best(number) if wide else costs.split[number]
-        place = next(place for each, place in costs.touched[number] if each == wire)
-        layout, own = costs.layout(wire), costs.layouts[number]
-        if place >= len(op.operands):
-            layout = next(iter(costs.needs(wire)), layout)
-        if own is not None and (*own.operands, *own.results)[place] == layout:
-            return costs.split[number]  # the op already agrees: keep its split
-        if number in costs.of_no_argument:
-            return splits.along(((place, layout),))  # its operands follow at no cost
-        homes = list(map(costs.layout, costs.operands[number]))
-        split = splits.along(((place, layout), *enumerate(homes)))
-        if layout.partial and place < len(op.operands) and number not in self.whole:
-            return next(iter(with_terms(splits, split, homes, costs.values)), split)
-        return split
+def _careful_price(plan: PricedPlan, local: LocalProgram) -> float:
+    computation = plan.price - plan.received
+    return received(local) + START * _runs(local) + SURE * computation
 
 
-def _of_sum(split: FactorAxes | None) -> FactorAxes | None:
-    """Return a split with reduced values in place of partial operands."""
-    return None if split is None else replace(split, partial=(), carriers=())
+def _lowered(program: Program, axes: CutAxes, ratings: Ratings, plan: PricedPlan) -> LocalProgram:
+    return lower(program, axes, plan.choice, [None] * len(program.values), ratings.regather)

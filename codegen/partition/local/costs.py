@@ -99,6 +99,7 @@ class Costs:
             for members in self.members
         ]  # the wires of each op's tensors, in order
         self.of_no_argument = self._of_no_argument()
+        self.share = 1.0  # the share of its cost with which computation counts
         self.term = 0.0  # set to TERM once a plan is found; earlier it would hide better plans
         self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)
@@ -197,9 +198,8 @@ class Costs:
         split = self.split[number]
         if split is None:
             return 0.0
-        work = self.splits[number].price(split)
-        if number in self.of_no_argument:
-            work -= self.splits[number].work(split)
+        free = 1.0 if number in self.of_no_argument else 1.0 - self.share
+        work = self.splits[number].price(split) - free * self.splits[number].work(split)
         return (work - LATER * bool(split.partial)) * self.times[number]
 
     def around(self, numbers: Iterable[int]) -> float:

@@ -54,6 +54,11 @@ class EndValues:
         self.pad(len(self.now) - 1, dims)
         return len(self.now) - 1
 
+    def version(self, value: int, role: str, dims: Dims) -> int:
+        """Add a version of a value with other padding, and return its number."""
+        like = self.given[value]
+        return self.new(replace(like, version_of=like.version_of or like.name), role, dims)
+
 
 class PaddedBody:
     """The ops of one body under construction. `unread`: the number in padded rows that no op reads,
@@ -90,7 +95,7 @@ class PaddedBody:
         if kept == values.ends[value]:
             return value
         shape = values.shape(value, kept)
-        made = values.new(values.given[value], "rows", kept)
+        made = values.version(value, "rows", kept)
         params = ("limit_indices", shape), ("start_indices", (0,) * len(shape)), ("strides", None)
         self.add(Op("slice", (value,), (made,), params, line=values.given[value].line))
         return made
@@ -100,7 +105,7 @@ class PaddedBody:
         if dims == own:
             return value
         like = values.given[value]
-        made = values.new(like, "padded", dims)
+        made = values.version(value, "padded", dims)
         pairs = zip(values.now[value].shape, values.now[made].shape, strict=True)
         config = tuple((0, after - before, 0) for before, after in pairs)
         operands = value, self.number(0, like)

@@ -112,7 +112,7 @@ class _Even:
         while name in self.names:
             name += "_"
         self.names.add(name)
-        self.values.append(replace(like, name=name))
+        self.values.append(replace(like, name=name, version_of=like.name))
         return len(self.values) - 1
 
     def program(self) -> Program:

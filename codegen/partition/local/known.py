@@ -24,7 +24,7 @@ def known_as(program: Program) -> dict[int, str]:
             more = f" (of {program.values[sources[number]].name})"
         elif number not in arguments and results.get(number, -1) >= 0:
             more = f" (for {program.result_names[results[number]]})"
-        names[number] = f"{value.name}{more}"
+        names[number] = f"{value.version_of or value.name}{more}"
     return names
 
 

@@ -18,6 +18,8 @@ from shardwright.ir.program import Value
 
 WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
 
+PADDING = {"slice": "without its padding", "pad": "with its padding"}
+
 Reason = Callable[[LayoutChange], str]
 
 
@@ -37,6 +39,9 @@ class OpReasons:
         self.splits, self.split, self.names, self.given = splits, split, names, given
         self.results = results
         self.kind = splits.op.kind
+        self.subject, self.made = self.kind, f"the result of {self.kind}"
+        if self.kind in PADDING and results[0].version_of:
+            self.subject = self.made = f"{results[0].version_of} {PADDING[self.kind]}"
         self.operands = len(splits.op.operands)
 
     def operand(self, place: int) -> Reason:
@@ -46,11 +51,11 @@ class OpReasons:
             if change.kind in ("all_reduce", "reduce_scatter"):
                 what = WHOLES[self._operator(place)].replace("a ", "a partial ", 1)
                 terms = f"which is {what} over {quoted(change.axes)}"
-                return f"{self.kind} needs the reduced value of {self.names[place]}, {terms}"
+                return f"{self.subject} needs the reduced value of {self.names[place]}, {terms}"
             if change.dims:
                 return self._gathered(place, change)
             need = self.splits.layouts(self.split).operands[place]
-            return f"{self.kind} takes {self.names[place]} as {need}"
+            return f"{self.subject} takes {self.names[place]} as {need}"
 
         return reason
 
@@ -60,9 +65,9 @@ class OpReasons:
         def reason(change: LayoutChange) -> str:
             summed = next(self.summed(), None)
             if change.kind in ("all_reduce", "reduce_scatter"):
-                terms = f"the result of {self.kind} is a partial sum over {quoted(change.axes)}"
+                terms = f"{self.made} is a partial sum over {quoted(change.axes)}"
                 return summed or f"{terms} and must be {layout}"
-            return f"the result of {self.kind} must be {layout}"
+            return f"{self.made} must be {layout}"
 
         return reason
 
@@ -70,7 +75,7 @@ class OpReasons:
         if self.kind in COLLECTIVES:
             return f"{self.kind} of {self.names[move.place]} in a shard_map, {move.what}"
         split = f"dimension {move.dim} split over {quoted(move.axes)}"
-        return f"{self.kind} takes {self.names[move.place]} with {split}: {move.what}"
+        return f"{self.subject} takes {self.names[move.place]} with {split}: {move.what}"
 
     def summed(self) -> Iterator[str]:
         """Yield one sentence per split factor that the op reduces."""
@@ -80,7 +85,7 @@ class OpReasons:
             if over and places:
                 where = " and ".join(f"dimension {dim} of {name}" for name, dim in places)
                 does = kind_of(self.kind).does
-                yield f"{self.kind} {does} {where}, split over {quoted(over)}"
+                yield f"{self.subject} {does} {where}, split over {quoted(over)}"
 
     def _operator(self, place: int) -> str:
         return next((each.operator for each in self.given[place] if each.partial), "sum")
@@ -88,7 +93,7 @@ class OpReasons:
     def _gathered(self, place: int, change: LayoutChange) -> str:
         dim = change.dims[0]
         name = self.names[place]
-        start = f"{self.kind} needs dimension {dim} of {name} whole"
+        start = f"{self.subject} needs dimension {dim} of {name} whole"
         for axis in change.axes:
             for factor, own in enumerate(self.split.factors):
                 if axis in own:
