@@ -84,7 +84,7 @@ def factors_of(dims: Dims) -> set[int]:
 
 
 def widened(sizes: Shape, before: Shape, after: Shape) -> Shape:
-    """Return the sizes of a part of a tensor whose extents change from `before` to `after`:
-    dimensions taken whole still are."""
+    """Return the sizes of a part of a tensor after its extents change from `before` to `after`. A
+    dimension that was taken whole still is."""
     triples = zip(sizes, before, after, strict=True)
     return tuple(new if own == old else own for own, old, new in triples)

@@ -179,7 +179,8 @@ def _flops(op: Op, shapes: tuple[Shape, ...], rule: Rule) -> int:
 
 
 def _flops_of_rows(op: Op, shapes: tuple[Shape, ...], rule: Rule) -> int:
-    """Return the operations of a matmul in which each row is multiplied by one matrix."""
+    """Return the number of operations of a matmul in which each row is multiplied by a single
+    matrix."""
     names = {"contract_rhs", "batch_rhs", "group_rhs"} & dict(op.params).keys()
     others = {dim for name in names for dim in op.integers(name)}
     columns = (size for dim, size in enumerate(shapes[1]) if dim not in others)

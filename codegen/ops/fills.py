@@ -1,4 +1,4 @@
-"""The values of padded rows that leave the results of an op unchanged."""
+"""The values of padded rows that do not affect the results of an op."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from shardwright.ir.program import Param
 
 Fill = Literal["", "zero", "one", "least", "greatest", "ones"]
-"""What an op that combines rows must read in padded rows: the neutral element of its combination;
-"ones": all bits are set."""
+"""The value that an op which combines rows must read in padded rows: the neutral element of the
+combination. "ones" has all bits set."""
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
 DTYPES = FLOATS | {"bool", *(f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64))}
 """Dtypes that have a neutral element for every reduction."""

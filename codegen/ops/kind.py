@@ -131,7 +131,7 @@ class OpKind:
         return self.group == "elementwise"
 
     def fill_of(self, op: Op, place: int) -> Fill:
-        """Return what an op must read in the padded rows of operand `place`."""
+        """Return the value that an op must read in the padded rows of operand `place`."""
         return self.fill(op, place) if callable(self.fill) else self.fill
 
     def moved_dims(self, op: Op, shapes: Sequence[Shape], extents: Mapping[int, int]) -> list[Dims]:

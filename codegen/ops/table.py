@@ -34,7 +34,7 @@ KINDS: dict[str, OpKind] = {
 ELEMENTWISE = frozenset(name for name, kind in KINDS.items() if kind.is_elementwise)
 """All elementwise ops: operands and results have one shape."""
 VIEWS = frozenset(name for name, kind in KINDS.items() if kind.group == "view")
-"""Ops that rearrange or repeat the elements of their operand."""
+"""Ops that only rearrange or repeat the elements of their operand."""
 POINTWISE = ELEMENTWISE | VIEWS
 """Ops that compute each element of the result from one element of each operand."""
 
@@ -61,5 +61,5 @@ def imports_of(op: Op) -> str:
 
 
 def by_symbol(symbol: str) -> str:
-    """Return the kind of op that a Python operator makes."""
+    """Return the kind of op for a Python operator."""
     return next(name for name, kind in KINDS.items() if kind.symbol == symbol)

@@ -88,7 +88,7 @@ def traced(
 
 
 def _converted(closed: Any, mesh: Mesh) -> tuple[Body, list[Value]]:
-    """Return the ops and values of a jaxpr that is not the user's."""
+    """Return the ops and values of a jaxpr that is not the user's own."""
     tracer = Tracer(False, ProgramMeshes(mesh))
     body = tracer.body(closed.jaxpr, closed.consts, ("",) * len(closed.in_avals), other="given")
     return body, tracer.values

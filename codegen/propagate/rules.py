@@ -1,5 +1,5 @@
-"""The rule of an op: the one that it states, or that of its kind. An op without a rule stops
-propagation: the shardings of its tensors stay as they are, and tracing warns."""
+"""The rule of an op: its own, or that of its kind. An op without a rule stops propagation: the
+shardings of its tensors stay as they are, and tracing warns."""
 
 from __future__ import annotations
 

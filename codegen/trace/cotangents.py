@@ -1,11 +1,10 @@
 """Find the gradients in a backward pass: the values that are certainly the gradient of a value of
 the forward pass.
 
-JAX's own rules say how the gradient of an op's result becomes a term of the gradient of each
-operand, and the gradient of a value is the sum of its terms from all its uses. The search follows
-these rules from the loss, whose gradient is 1, to the arguments. It accepts a gradient only if the
-program computes exactly these ops on exactly these values.
-"""
+JAX's own rules say how the gradient of an op's result contributes a term to the gradient of each
+operand; the gradient of a value is the sum of its terms from all uses. The search follows these
+rules from the loss, whose gradient is 1, to the arguments. It accepts a gradient only if the
+program computes exactly these ops on exactly these values."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ from shardwright.codegen.trace.value_numbers import ValueNumbers
 from shardwright.ir.program import Body, Op, Value, ops_of
 
 ROUNDS = 4
-"""The greatest number of passes over the ops; each may use gradients that the last one found."""
+"""The most passes over the ops. Each pass may use the gradients that the previous one found."""
 Use = tuple[int, int]
-"""The result of an op, and the place of the operand in the equation of this op."""
+"""The result of an op, and the index of the operand in the op's equation."""
 
 
 @dataclass
 class GradientSearch:
     """The search in one body. `values`: all values; `backward`: whether a backward pass produces
-    each; `found`: the number (of `numbers`) of the gradient of each value of the forward pass."""
+    each; `found`: the number (in `numbers`) of the gradient of each value of the forward pass."""
 
     body: Body
     values: Sequence[Value]
@@ -64,7 +63,7 @@ class GradientSearch:
                 self.uses[operand].append((op.results[0], place))
 
     def gradients(self) -> dict[int, tuple[int, ...]]:
-        """Return the values of the forward pass of which a value is the gradient, by gradient."""
+        """Return the values of the forward pass whose gradient each value is, by gradient."""
         self._seed()
         for _ in range(ROUNDS) if self.found else ():
             before = len(self.found)
@@ -83,8 +82,8 @@ class GradientSearch:
         return {gradient: tuple(sorted(of)) for gradient, of in out.items()}
 
     def _is_computed_again(self, value: int) -> bool:
-        """Return whether another op computes the same value for the loss. A module computes it
-        once, so that its gradient there is the sum of both gradients."""
+        """Return whether another op computes the same value for the loss. A module computes it only
+        once, so there its gradient is the sum of both gradients."""
         own = self.by_number[self.numbers.of[value]]
         alike = (v for v in own if v != value and not self.backward[v])
         return any(map(self._has_gradient, alike))
@@ -94,7 +93,7 @@ class GradientSearch:
         return (a.shape, a.dtype) == (b.shape, b.dtype)
 
     def _seed(self) -> None:
-        """Find the losses: numbers that nothing uses later and whose gradient is 1."""
+        """Find the losses: scalars that nothing uses later and whose gradient is 1."""
         for value in self.forward:
             of = self.values[value]
             if of.shape or not is_float(of.dtype) or self.uses[value] or value in self.opaque:
@@ -112,8 +111,8 @@ class GradientSearch:
             self._pass_on(value, number)
 
     def _pass_on(self, value: int, number: int) -> None:
-        """Record the gradient of the result of the only use of a value, if the use passes its
-        gradient on unchanged, as a sum does."""
+        """Record, for a value with a single use, the gradient of that use's result, if the use
+        passes its gradient on unchanged, as a sum does."""
         if len(self.uses[value]) != 1 or value in self.opaque or value in self.results:
             return
         ((result, place),) = self.uses[value]
@@ -122,7 +121,7 @@ class GradientSearch:
             self._pass_on(result, number)
 
     def _from_uses(self, value: int) -> int | None:
-        """Return the number of the sum of a value's terms; None if it is not known for certain."""
+        """Return the number of the sum of a value's terms, or None if it is uncertain."""
         terms, is_all = [], value not in self.opaque
         for result, place in self.uses[value]:
             if not self._has_gradient(result):
@@ -137,7 +136,7 @@ class GradientSearch:
         return total if is_all or total not in self.added else None
 
     def _has_gradient(self, value: int) -> bool:
-        """Return whether a value may reach the loss. A value that only the backward pass uses does
+        """Return whether a value may affect the loss. A value that only the backward pass uses does
         not, unless it is the loss or a result of the program."""
         of = self.values[value]
         if not is_float(of.dtype):
@@ -147,8 +146,8 @@ class GradientSearch:
         return any(self._has_gradient(result) for result, _ in self.uses[value])
 
     def _sum(self, terms: Sequence[int]) -> int | None:
-        """Return the number of the sum of all terms, which may be added in any order; None if the
-        program does not compute it."""
+        """Return the number of the sum of all terms, which may be added in any order, or None if
+        the program does not compute it."""
         left = list(terms)
         while len(left) > 1:
             pairs = itertools.combinations(reversed(range(len(left))), 2)
@@ -162,8 +161,8 @@ class GradientSearch:
         return left[0] if left else None
 
     def _terms(self, result: int, number: int) -> tuple[int | None, ...]:
-        """Return the number of the term of each operand of the op that produces `result`, whose
-        gradient has a number; None for a term that the program does not compute."""
+        """Return the number of each operand's term for the op that produces `result`, whose
+        gradient has number `number`, or None for a term that the program does not compute."""
         rule = self.transposes.of(result)
         operands = self.transposes.operands(result) or ()
         if rule is None:
@@ -184,7 +183,7 @@ class GradientSearch:
         return dict(zip(rule.operands, known, strict=True))
 
     def _from_its_op(self, value: int) -> int | None:
-        """Return the number of the gradient of the result of a contraction: the only value of the
+        """Return the number of the gradient of a contraction's result: the only value of the
         backward pass from which the program computes the terms of both operands."""
         rule, operands = self.transposes.of(value), self.transposes.operands(value)
         if rule is None or operands is None or not kind_of(rule.kind).is_bilinear:
@@ -214,8 +213,8 @@ class GradientSearch:
 def cotangents(
     body: Body, values: Sequence[Value], backward: Sequence[bool], transposes: Transposes
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return the names of the values of which a value is the gradient, by the name of the gradient.
-    Values are those of the whole body, dead ops included: a dead op may be a use too."""
+    """Return, for the name of each gradient, the names of the values whose gradient it is. `values`
+    are those of the whole body, including dead ops, because a dead op may be a use too."""
     if not any(backward):
         return {}
     numbers = ValueNumbers(values)

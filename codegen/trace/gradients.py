@@ -1,4 +1,4 @@
-"""Choose the value after which a gradient is named: `d_h` for the gradient of `h`."""
+"""Choose the value after which a gradient is named: `d_h` is the gradient of `h`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ VIEWS = {
     "squeeze": "_reshaped",
     "transpose": "_transposed",
 }
-"""Ops that may lead to a gradient without changing its elements, each with the suffix for the name
-of their operand."""
+"""Ops that may produce a gradient without changing its elements, each with the suffix for the name
+of its operand."""
 
 
 class Gradients:
-    """The gradients among a program's values. `primals`: for each, the values of which it is the
-    gradient, the one after which it is named first; `suffixes`: for each, what follows `d_h` in its
-    name.
+    """The gradients among a program's values. `primals`: for each gradient, the values whose
+    gradient it is, first the one that names it; `suffixes`: the suffix of each gradient's name,
+    after `d_h`.
 
-    A gradient is named after an argument if it can be, else after a value to which the user gave a
-    name (`chosen`), else after the last value. A value that is only reshaped to become such a
-    gradient is named after it too.
-    """
+    A gradient is named after an argument if possible, otherwise after a value that the user named
+    (`chosen`), otherwise after the last value. A value that is only reshaped into such a gradient
+    is named after it too."""
 
     def __init__(
         self, program: Program, found: Mapping[int, tuple[int, ...]], chosen: Collection[int]
@@ -50,7 +49,7 @@ class Gradients:
         return 2 if value in self.arguments else int(value in self.chosen)
 
     def _view(self, value: int) -> None:
-        """Name a value after the gradient that its only use makes of it."""
+        """Name a value after the gradient into which its only use turns it."""
         users, values = self.users[value], self.program.values
         if len(users) != 1 or value in self.program.body.results:
             return

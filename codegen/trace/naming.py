@@ -3,8 +3,8 @@
 The value of a whole expression is named after the variable to which it is assigned, or after the
 function that returns it. The value of a named scope is named after the scope. All other names
 combine a value's scope, or the variable of its line, with its op: `query_dot`, `h_tanh`. In a
-backward pass, `d_h` is the gradient of `h`; any other value is called like `bwd_query_dot`.
-"""
+backward pass, `d_h` is the gradient of `h`, and any other value has a name such as
+`bwd_query_dot`."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ def named(
     gradients: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Program:
     """Return a program whose values have distinct new names. `noted`: the notes about each value,
-    by its old name; `gradients`: for a gradient, the values of which it is the gradient.
+    by its old name; `gradients`: the values whose gradient each value is, by its old name.
 
-    The copies `c.2`, `c.3` of a constant keep their numbers.
-    """
+    The copies `c.2`, `c.3` of a constant keep their numbers."""
     wanted, chosen = _wanted(program, noted)
     numbers = {value.name: number for number, value in enumerate(program.values)}
     own = (
@@ -86,8 +85,8 @@ def _free(name: str, taken: set[str], more: str = "") -> str:
 
 
 def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], set[int]]:
-    """Return a name for each value, and the values whose names are the user's; several values may
-    get the same name."""
+    """Return a name for each value, and the values whose names come from the user. Several values
+    may get the same name."""
     notes = [noted[value.name.partition(".")[0]] for value in program.values]
     found = [note.name if note.given else _by_kind(note) for note in notes]
     chosen = {number for number, note in enumerate(notes) if note.given}

@@ -1,5 +1,5 @@
-"""JAX's rules for the gradients of single ops: from the gradient of an op's result, the term of the
-gradient of each operand, as ops."""
+"""JAX's rules for the gradients of single ops: the ops that compute each operand's gradient term
+from the gradient of the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwright.codegen.trace.params import params_of
 from shardwright.ir.program import Body, Op, Value
 
 Read = Callable[[Any], tuple[Body, Sequence[Value]]]
-"""Converts a closed jaxpr to a body."""
+"""A function that converts a closed jaxpr to a body and its values."""
 
 
 def is_float(dtype: str) -> bool:
@@ -31,7 +31,7 @@ def is_float(dtype: str) -> bool:
 class Transpose:
     """The ops that compute the terms of an op's operands. `gradient`: the value for the gradient of
     the result; `operands`: the values for the operands that are not literals; `terms`: the value of
-    the term of each operand of the equation, None if it has none."""
+    each operand's term, or None."""
 
     kind: str
     ops: tuple[Op, ...]
@@ -42,16 +42,15 @@ class Transpose:
 
 
 MOST = 4096
-"""The most rules that are kept."""
+"""The most rules to cache."""
 _SHARED: dict[Hashable, Transpose | None] = {}
 
 
 class Transposes:
-    """The rules of the ops of a program. Ops that differ only in their values share a rule, also
-    in different programs.
+    """The rules for the ops of a program. Ops that differ only in their values share a rule, even
+    between programs.
 
-    `noted`: the equation of each value, by the value's name; `read`: converts a jaxpr to ops.
-    """
+    `noted`: the equation of each value, by the value's name; `read`: converts a jaxpr to ops."""
 
     def __init__(self, values: Sequence[Value], noted: Mapping[str, Noted], read: Read) -> None:
         self.values, self.noted, self.read = values, noted, read
@@ -59,15 +58,15 @@ class Transposes:
         self._own: dict[Hashable, Transpose | None] = {}
 
     def operands(self, result: int) -> tuple[int | None, ...] | None:
-        """Return the operands of the equation that produces a value, None for those that are
-        literals; None if the equation is not known."""
+        """Return the operands of the equation that produces a value, with None for literals. Return
+        None if the equation is unknown."""
         note = self.noted[self.values[result].name]
         if note.equation is None:
             return None
         return tuple(self._numbers[name] if name else None for name in note.operands)
 
     def of(self, result: int) -> Transpose | None:
-        """Return the rule of the op that produces a value, None if it has none."""
+        """Return the rule for the op that produces a value, or None."""
         equation = self.noted[self.values[result].name].equation
         if equation is None or not _is_plain(equation):
             return None
@@ -125,7 +124,7 @@ def _is_plain(equation: Any) -> bool:
 
 
 def _is_sharded(equation: Any) -> bool:
-    """Return whether an equation names a sharding, on a mesh that other programs may not have."""
+    """Return whether an equation names a sharding, on a mesh that other programs may lack."""
     return any("sharding" in name and value is not None for name, value in equation.params.items())
 
 

@@ -1,5 +1,5 @@
-"""Number the values of a program so that values with equal numbers are equal: results of the same
-op on operands with equal numbers."""
+"""Number the values of a program so that values with equal numbers are equal: they are results of
+the same op on operands with equal numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwright.ir.program import Op, Value
 
 
 class ValueNumbers:
-    """The numbers of values (`of`), and the number of each op on numbered operands."""
+    """The number of each value (`of`), and of each op on numbered operands."""
 
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = values
@@ -22,8 +22,8 @@ class ValueNumbers:
         self._sums: dict[tuple[int, int], int] = {}
 
     def read(self, ops: Sequence[Op]) -> None:
-        """Number the results of ops, in order. Values that no op before has produced are distinct,
-        as are results of ops with bodies."""
+        """Number the results of ops, in order. Values that no earlier op has produced get distinct
+        numbers, and so do results of ops with bodies."""
         for op in ops:
             operands = tuple(map(self._number, op.operands))
             if op.bodies:
@@ -49,8 +49,9 @@ class ValueNumbers:
     def follow(
         self, ops: Sequence[Op], values: Sequence[Value], env: MutableMapping[int, int | None]
     ) -> None:
-        """Add to `env` the numbers of the results of other ops, on operands with numbers there;
-        None for a result that this program does not compute. `values`: those of the other ops."""
+        """Add to `env` the numbers of the results of other ops, whose operands have numbers there,
+        or None for a result that this program does not compute. `values`: the values of the other
+        ops."""
         for op in ops:
             operands = tuple(env.get(v) for v in op.operands)
             for place, result in enumerate(op.results):
@@ -60,16 +61,17 @@ class ValueNumbers:
                     env[result] = self._known.get(_key(op, numbers, place, values[result]))
 
     def constant(self, value: float, dtype: str) -> int | None:
-        """Return the number of a constant, None if the program has none with this value."""
+        """Return the number of a constant, or None if the program has no such constant."""
         op = Op("constant", (), (), (("value", value),))
         return self._known.get(_key(op, (), 0, Value("", (), dtype)))
 
     def sum_of(self, one: int, other: int) -> int | None:
-        """Return the number of a sum of two terms of a gradient, None if it is not computed."""
+        """Return the number of the sum of two terms of a gradient, or None if it is not
+        computed."""
         return self._sums.get((min(one, other), max(one, other)))
 
     def beside(self, kind: str, number: int) -> list[int]:
-        """Return the numbers of the other operands of ops of a kind that use `number`."""
+        """Return the numbers of the other operands in ops of a kind that use `number`."""
         return self._pairs[kind, number]
 
 

@@ -26,7 +26,7 @@ SYMBOLS = {
     ast.USub: "-x",
 }
 OPERATORS = {node: by_symbol(symbol) for node, symbol in SYMBOLS.items()}
-"""The kinds of ops that Python's operators make."""
+"""The kind of op for each of Python's operators."""
 
 
 @dataclass(frozen=True)

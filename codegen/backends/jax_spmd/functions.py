@@ -189,8 +189,8 @@ class Functions:
         return own, writer.body(body, 1)
 
     def _named(self, writer: LeafWriter, operands: Sequence[int]) -> str:
-        """Return a name for the parameter for which calls pass `operands`, "" for a gradient, which
-        is named after its value."""
+        """Return a name for the parameter for which calls pass `operands`, or "" for a gradient,
+        which is named after its value."""
         if self.program.of(operands[0]).gradient_of:
             return ""
         return common_name([self._at(writer, operand) for operand in operands])

@@ -77,10 +77,10 @@ def same_operand(text: OpText, values: Sequence[object]) -> int | None:
 
 
 def _neutral(text: OpText, values: Sequence[object]) -> int | None:
-    """Return the index of the operand that an op leaves unchanged because the other one is neutral,
-    such as 1 in a product or -inf in a maximum; None if there is no such operand. A sum with 0.0
-    would turn -0.0 into 0.0, but XLA drops such a sum too, so the jitted program has the same bits
-    with and without it."""
+    """Return the index of the operand that an op leaves unchanged because the other operand is
+    neutral, such as 1 in a product or -inf in a maximum, or None. A sum with 0.0 would turn -0.0
+    into 0.0, but XLA drops such a sum too, so the jitted program has the same bits with and without
+    it."""
     kind = kind_of(text.op.kind)
     places = (1, 0) if kind.commutes else (1,)
     numbers = [type(value) in (int, float) and value == kind.neutral for value in values]

@@ -45,9 +45,9 @@ def function_name(name: str) -> str:
 
 class LocalNames:
     """Distinct names for the local values of one function. `module`: names that the module already
-    uses; `parameters`: names of the function's parameters; `instance`: the name of the first scope,
-    such as "Block_0", if the function is that of several scopes; `function`: its name; `shown`: the
-    names of values in all functions, which name their gradients."""
+    uses; `parameters`: the function's parameters; `instance`: the name of the first scope, such as
+    "Block_0", if the function stands for several scopes; `function`: its name; `shown`: the names
+    of values in all functions, after which gradients are named."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class LocalNames:
 
     def own(self, local: int) -> str:
         """Return the name of a local value in the user's program, without the number that makes it
-        unique: `x` for the third `x`. In a function of several scopes, a scope loses its number.
-        The gradient of a value that the module names `x_3` is `d_x_3`."""
+        unique: `x` for the third `x`. In a function that stands for several scopes, a scope loses
+        its number. The gradient of a value that the module names `x_3` is `d_x_3`."""
         value = self.program.of(local)
         if value.name in self.called:
             return self.called[value.name]
@@ -146,15 +146,15 @@ class ShownNames:
                     self.taken[program.values[operand].value].add(own)
 
     def show(self, local: int, text: str) -> None:
-        """Record the expression by which a function refers to a local value, if it is a name."""
+        """Record the expression with which a function refers to a local value, if it is a name."""
         if text.isidentifier():
             names = self.parameters if local in self.given else self.names
             names[local if local in self.given else self.program.values[local].value] = text
 
     def gradient(self, local: int, is_layer: bool) -> str:
-        """Return the name of a local value that is a gradient, after the value of which it is the
-        gradient; "" if the module has no name for that value. `is_layer`: whether the name is in a
-        function of several layers."""
+        """Return the name of a local value that is a gradient, after the value whose gradient it
+        is, or "" if the module has no name for that value. `is_layer`: whether the name is in a
+        function for several layers."""
         value = self.program.of(local)
         first, *_ = value.gradient_of
         suffix = value.name.removeprefix(f"d_{first}").partition("_again")[0]
@@ -168,8 +168,8 @@ class ShownNames:
         return ""
 
     def _called(self, number: int, is_given: bool) -> str:
-        """Return the name of a value where the forward pass uses it, or, for a gradient that is
-        given to a function, where the forward pass produces it."""
+        """Return the name of a value where the forward pass uses it or, for a gradient that is
+        passed to a function, where the forward pass produces it."""
         taken = {self.parameters.get(own, "") for own in self.taken[number]}
         if len(taken) == 1 and not is_given and (name := taken.pop()):
             return name

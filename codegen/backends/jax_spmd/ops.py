@@ -9,8 +9,8 @@ from shardwright.ir.errors import InputError
 from shardwright.ir.program import Body, Op, ops_of
 
 WRITTEN = frozenset({"constant", "constrain"})
-"""Ops that are written without a text of their own: arrays by name, and stated shardings as
-layout changes."""
+"""Ops that need no text of their own: arrays are written as names, stated shardings as layout
+changes."""
 
 
 def check_ops(body: Body) -> None:

@@ -1,7 +1,7 @@
 """Steps of a basis plan as statements: where possible, one tiled collective over axes per step.
 
 A step over the minor-most digits of dimensions is a JAX collective if padded shards nest
-(`planner/basis/boxed.py`), and a permute moves padded shards. Any other step moves boxes
+(`moves/basis/boxed.py`), and a permute moves padded shards. Any other step moves boxes
 (`support/xla_boxes.py`), according to its exchange or reduction, without padding. An in-place sum
 is `lax.psum` for any shape, a maximum `lax.pmax`, a minimum `lax.pmin`. A reduce-scatter by maximum
 or minimum is an all-to-all followed by a local reduction.

@@ -1,7 +1,7 @@
 """A plain JAX module as XLA compiles it for a TPU: its collectives and the operations around them,
 in order.
 
-These operations determine XLA's passes over memory (`planner/network/passes.py`), and whether small
+These operations determine XLA's passes over memory (`moves/network/passes.py`), and whether small
 floats move unchanged: XLA may compute with elements that a program only moves, which drops NaN
 payloads. Integers of the same width keep every bit, but on a TPU each change of type is a pass over
 a shard. In HLO compiled for v5e, v5p and v6e (jax 0.10.2, libtpu 0.0.42), sequences of permutes,

@@ -2,7 +2,7 @@
 
 Between collectives, XLA cuts boxes out of the source shard and writes them into the target shard.
 On a TPU it also changes the layout of shards around collectives, views small floats as integers,
-and copies a result that leaves the program (`planner/network/passes.py`). On a GPU only the passes
+and copies a result that leaves the program (`moves/network/passes.py`). On a GPU only the passes
 over boxes count, which the module itself cuts and places.
 
 On a CPU a collective is a copy too, and all other passes over memory count. Its HLO (jax 0.10.2)

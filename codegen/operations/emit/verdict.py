@@ -1,10 +1,10 @@
-"""The speed of modules on a topology, compared with alternatives.
+"""How fast modules are on a topology, compared with alternatives.
 
-A module's seconds are those of its timeline (`planner/network/timeline.py`). The module is compared
-with XLA's own plan if available, otherwise with the best sequence of collectives, the basis plan,
-which XLA's and Shardy's plans have never beaten (`tests/moves/test_peers.py`). The same model
-predicts the seconds of both. A verdict is one line.
-"""
+A module's seconds are those of its timeline (`moves/network/timeline.py`). The module is compared
+with XLA's own plan if that is available. Otherwise it is compared with the best sequence of
+collectives (the basis plan), which XLA's and Shardy's plans have never beaten
+(`tests/moves/test_peers.py`). The same model predicts the seconds of both. A verdict is one
+line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ops on padded ends: the dimensions that they read there, and their parameters for padded
-shapes."""
+"""Ops on padded ends: the dimensions along which they read rows there, and their parameters for
+padded shapes."""
 
 from __future__ import annotations
 

@@ -106,8 +106,8 @@ class ValueFlow:
         return local
 
     def primal(self, step: MoveValue) -> Value | None:
-        """Return the value of the forward pass whose gradient a communication moves, None if it is
-        not known."""
+        """Return the value of the forward pass whose gradient a communication moves, or None if it
+        is unknown."""
         of = self.local.of(step.operand).gradient_of
         return self._named.get(of[0]) if of else None
 

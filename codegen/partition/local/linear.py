@@ -35,9 +35,9 @@ def with_terms(
 
 
 def carriers_of(op: Op, values: Sequence[Value]) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of an op's operands that may be partial together: none for ops that are not
-    linear, or that would lose precision. Of operands that are taken together, those that are not
-    partial become terms: their value on one device, zero on the others."""
+    """Yield the sets of an op's operands that may be partial together. Yield nothing for ops that
+    are not linear, or that would lose precision. If operands must be partial together, those that
+    are not become terms: their value on one device, zero on the others."""
     if not op.operands or not _adds_exactly(op, values):
         return
     if op.kind == PORT and op.param("of") == "manual":

@@ -101,8 +101,7 @@ class LocalProgram:
     body: LocalBody
     functions: tuple[LocalBody, ...] = ()
     alike: Mapping[int, int] = field(default_factory=dict, compare=False)
-    """For a value of the program that a call of a function produces, the same value of its first
-    call."""
+    """For each value that a later call of a function produces, the same value of the first call."""
 
     def of(self, number: int) -> Value:
         """Return the program's value that a local value stands for."""
