@@ -1,1 +1,1 @@
-"""Measurements, each taken in the same run as those of its peers. No test asserts a time."""
+"""Measurements of Shardwright and its peers, each pair taken in one run. No test asserts a time."""

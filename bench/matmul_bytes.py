@@ -1,10 +1,10 @@
 """The elements that the busiest device receives in sharded matmuls: ours and those of `jax.jit`.
 
-A matmul has a triple of shardings, of two matrices and their product, which are evenly split and
-have one of three ratios of sizes. The run takes all triples, or a random part of them; of triples
-that differ only in the names of axes of equal size, it takes one. XLA's numbers are read from its
-programs for CPU devices, in float32, and for v5e, compiled ahead of time in bfloat16. On v5e, XLA
-moves float32 as bfloat16 too, so elements are counted instead of bytes.
+Each case is a triple of shardings, one for each matrix and one for the product. Matrices are evenly
+split, and their sizes have one of three ratios. The run takes all triples, or a random part of
+them; of triples that differ only in the names of axes of equal size, it takes one. XLA's numbers
+are read from its programs for CPU devices, in float32, and for v5e, compiled ahead of time in
+bfloat16. On v5e, XLA moves float32 as bfloat16 too, so elements are counted instead of bytes.
 `codegen/spec/hlo/collectives.py` counts actual moves: the elements of an all-reduce count twice, as
 on a ring.
 
@@ -14,8 +14,7 @@ platforms, to check that they move as many elements as planned.
 All 19,622 triples of 2x2x2 take most of an hour of CPU time. If the variable in KEPT_IN names a
 file, results are kept there, one per line, and an interrupted run can be continued:
 
-    MATMUL_BYTES=FILE timeout 600 python -m bench matmul_bytes:19622
-"""
+    MATMUL_BYTES=FILE timeout 600 python -m bench matmul_bytes:19622"""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Row:
 
 
 def cases(count: int) -> dict[str, sw.Reshard]:
-    """Return the first `count` reshards, by name: those of the corpus, then aligned random ones."""
+    """Return the first `count` reshards, by name: first the corpus's, then aligned random ones."""
     drawn = ((f"aligned_{seed:03}", aligned(seed, DEVICES)) for seed in itertools.count())
     listed = itertools.chain(asked(0).items(), drawn)
     found = (pair for pair in listed if pair[1].source.mesh.size == DEVICES and _moves(pair[1]))

@@ -92,8 +92,7 @@ class _Calls:
 
 def multiplied(me: int, side: str, skewed: bool) -> Row:
     """Multiply different values in each of several calls. `skewed`: whether rank 0 first allocates
-    symmetric memory, so that its buffers there have other addresses than those of the other
-    ranks."""
+    other symmetric memory, so that its buffers have different addresses than on other ranks."""
     kept = _symmetric_memory() if skewed and me == 0 else None
     module = products.emitted_matmul(f"matmul_{side}_{skewed}", EXTENTS, RANKS, side)
     for turn in range(4):

@@ -86,8 +86,8 @@ def _numbers(case: Case, made: Made, rng: Any) -> tuple[Tensor, Tensor]:
 
 
 def _as_dtype(tensor: Tensor, dtype: Any) -> Tensor:
-    """Convert numbers to a dtype. torch converts to some unsigned dtypes only by way of signed
-    ones."""
+    """Convert numbers to a dtype. For some unsigned dtypes, convert to a signed dtype first,
+    because torch has no direct conversion."""
     signed = {torch.uint16: torch.int16, torch.uint32: torch.int32}.get(dtype, dtype)
     return tensor.to(signed).view(dtype)
 

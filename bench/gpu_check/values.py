@@ -57,7 +57,7 @@ def check_values(
 
 
 def _poison(case: Case, out: list[Tensor], turn: int) -> None:
-    """Fill results with bytes that differ from those of the previous call."""
+    """Fill results with other bytes than in the previous call."""
     value = turn % 2 if case.dtype == "bool" else (0xFF, 0)[turn % 2]
     for each in out:
         bits(each).view(torch.uint8).fill_(value)

@@ -86,8 +86,8 @@ def control(
     params: Params,
     atoms: Sequence[Any] | None = None,
 ) -> Sequence[int]:
-    """Add an op with these bodies, and return its results. `atoms`: the operands, by default those
-    of the equation."""
+    """Add an op with these bodies, and return its results. `atoms`: the operands, by default the
+    equation's."""
     line = block.tracer.lines.of(equation)
     operands = tuple(map(block.read, equation.invars if atoms is None else atoms))
     bodies = tuple(

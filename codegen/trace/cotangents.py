@@ -213,8 +213,9 @@ class GradientSearch:
 def cotangents(
     body: Body, values: Sequence[Value], backward: Sequence[bool], transposes: Transposes
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return, for the name of each gradient, the names of the values whose gradient it is. `values`
-    are those of the whole body, including dead ops, because a dead op may be a use too."""
+    """Return, for the name of each gradient, the names of the values whose gradient it is.
+    `values`: all values of the body, including results of dead ops, because a dead op may be a use
+    too."""
     if not any(backward):
         return {}
     numbers = ValueNumbers(values)

@@ -15,7 +15,7 @@ from shardwright.codegen.text.python_text import fitted, fitted_call, indented, 
 
 
 class BodyWriter(Protocol):
-    """Write the statements of a body, and know the names of local values."""
+    """An object that writes the statements of a body and knows the names of its local values."""
 
     names: LocalNames
     text: dict[int, str]

@@ -38,7 +38,7 @@ def exchange_statements(
 
 
 def _moved(axes: Names, layout: LocalLayout) -> list[list[int]]:
-    """Return, for each dimension, the numbers of the axes that split it among those that move."""
+    """Return, for each dimension, the indices in `axes` of the axes that split it."""
     return [[axes.index(name) for name in names if name in axes] for names in layout.dims]
 
 

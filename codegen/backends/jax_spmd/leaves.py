@@ -25,8 +25,8 @@ from shardwright.codegen.text.python_text import called, fitted_call, indented
 
 
 class LeafWriter(BodyWriter, Protocol):
-    """Write bodies, and know which values are filled with one number and the operands of implied
-    broadcasts."""
+    """An object that writes bodies, and knows which values are filled with one number and which
+    operands broadcasts imply."""
 
     names: LocalNames
     filled: dict[int, Any]

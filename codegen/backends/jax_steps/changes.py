@@ -70,8 +70,8 @@ class MatchedChanges:
 
     @staticmethod
     def between(before: Layout, after: Layout) -> MatchedChanges | None:
-        """Return the collectives that turn one layout into another; None if no collectives on
-        padded shards do, or if terms change."""
+        """Return the collectives that turn one layout into another. Return None if no collectives
+        on padded shards do, or if terms change."""
         changes = changes_of(before, after)
         terms = before.dims[: before.hidden], after.dims[: after.hidden]
         if changes is None or terms[0] != terms[1] or not all(change.fits for change in changes):

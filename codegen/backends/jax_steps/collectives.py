@@ -87,8 +87,8 @@ class OverDigits:
 
 @dataclass
 class Changed:
-    """The statements that change the dimensions of a shard, so far. `shape`: that of `x` after
-    them; `asked`: their collectives; `laid`: collectives and slices, for counting passes over
+    """The statements so far that change the dimensions of a shard. `shape`: the shape of `x` after
+    them; `asked`: their collectives; `laid`: collectives and slices, to count passes over
     memory."""
 
     over: OverDigits
@@ -248,8 +248,8 @@ class Changed:
                 self._lay_slice()
 
     def _at_once(self, changes: Sequence[StepChange], gaining: Sequence[int]) -> AtOnce:
-        """Return the turns around one collective. `gaining`: the dimension that gains the digits of
-        each change; empty for a gather."""
+        """Return how to reorder data before and after one collective. `gaining`: the dimension that
+        gains the digits of each change, or () for a gather."""
         dims = range(len(self.shape))
         counts = [change.count for change in changes]
         gained = [[n for n, axis in enumerate(gaining) if axis == dim] for dim in dims]

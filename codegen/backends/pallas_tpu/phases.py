@@ -152,7 +152,8 @@ class TwoKernels:
         return tuple(found)
 
     def functions(self, texts: tuple[KernelText, ...]) -> tuple[IndexFunction, ...]:
-        """Return the index functions for the module's arrays, then those of the two kernels."""
+        """Return the index functions for the module's arrays, followed by the index functions of
+        the two kernels."""
         every = (*self.arrays, *(each for text in texts for each in text.functions))
         return tuple({each.name: each for each in reversed(every)}.values())[::-1]
 

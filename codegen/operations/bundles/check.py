@@ -51,11 +51,11 @@ class Problem:
 
 
 def check(path: str | Path, progress: Progress | None = None) -> tuple[Problem, ...]:
-    """Return the problems of a root or of one bundle in it, none if all files are up to date.
+    """Return the problems of a root or of one bundle in it. Return none if all files are up to
+    date.
 
     The expected contents come from the config that the manifest names, or else from the manifest.
-    Raises InputError if the path has no bundles, and for a faulty config.
-    """
+    Raises InputError if the path has no bundles, and for a faulty config."""
     root, names = located(path)
     listed, folder = read_manifest(root), Path(os.path.abspath(path))
     asked = None if root == folder else (folder.name, *names)
@@ -102,8 +102,8 @@ def check_config(
 def _pairs(
     config: Config, listed: Manifest, names: Iterable[str] | None
 ) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
-    """Return for each selected folder its name, what the config says to emit there, and the
-    folder's manifest entry; None for whichever is missing."""
+    """Return the name of each selected folder, what the config says to emit there, and its manifest
+    entry. The last two are None if they are missing."""
     said: dict[str, FolderSaid] = {}
     for each in config.operations:
         folder = config.folder(each.name)

@@ -58,8 +58,8 @@ class GroupText:
 
 @dataclass(frozen=True)
 class GroupModule(GroupText):
-    """What the template of one backend's module has in addition. `positions`: the number of
-    positions in the source mesh."""
+    """The context of the template of one backend's module. `positions`: the number of positions in
+    the source mesh."""
 
     backend: str
     support: str

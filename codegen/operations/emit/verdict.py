@@ -75,7 +75,7 @@ def priced(plan: Plan, names: Iterable[str], network: Network) -> tuple[Priced, 
 
 
 def price_of(names: tuple[str, ...], network: Network) -> Callable[[Plan], float]:
-    """Return a function that predicts a plan's seconds, those of its slowest module."""
+    """Return a function that predicts a plan's seconds: the seconds of its slowest module."""
 
     def price(plan: Plan) -> float:
         found = priced(plan, names, network)

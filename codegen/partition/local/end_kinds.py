@@ -27,8 +27,8 @@ def read_dims(op: Op, place: int) -> Dims:
 
 
 def indexed_dims(op: Op) -> tuple[int, ...]:
-    """Return the dimensions of the first operand of a gather or scatter that indices refer to;
-    empty for other ops."""
+    """Return the dimensions of the first operand of a gather or scatter to which indices refer, or
+    () for other ops."""
     name = kind_of(op.kind).indexed
     return op.integers(name) if name else ()
 

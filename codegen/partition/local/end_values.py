@@ -35,7 +35,7 @@ class EndValues:
         return tuple(self.extents[extent] if dim in dims else extent for dim, extent in pairs)
 
     def pad(self, value: int, dims: Dims) -> None:
-        """Pad exactly the dimensions `dims` of a value."""
+        """Make `dims` the padded dimensions of a value."""
         self.now[value] = replace(self.now[value], shape=self.shape(value, dims))
         self.ends[value] = dims
 

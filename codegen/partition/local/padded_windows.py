@@ -29,8 +29,8 @@ def _rewritten(body: Body) -> Body:
 
 
 def _padding(op: Op, made_by: Mapping[int, Op]) -> Op | None:
-    """Return an op over windows of a padded value as an op that pads the value itself; None for
-    other ops, or if the padding is negative or cannot be expressed."""
+    """Merge a pad into the op over windows that uses it, and return that op. Return None for other
+    ops, or if the padding is negative or cannot be expressed."""
     kind = kind_of(op.kind)
     pad, name = made_by.get(op.operands[0]) if kind.dilation else None, kind.dilation
     if pad is None or pad.kind != "pad":

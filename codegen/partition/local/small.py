@@ -16,7 +16,7 @@ from shardwright.codegen.partition.local.assign import FactorAxes
 from shardwright.codegen.partition.local.costs import Costs
 
 SMALL = 2**14
-"""The most bytes of a whole tensor that counts as small."""
+"""Tensors of at most this many bytes, unsplit, count as small."""
 
 
 def small_updates(costs: Costs) -> Iterator[dict[int, FactorAxes]]:

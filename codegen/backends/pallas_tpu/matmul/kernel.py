@@ -123,7 +123,7 @@ class BlockedProduct:
 
     @property
     def ends_along_j(self) -> tuple[int, ...]:
-        """The size of the last block along j, one per direction; empty if it is a full block."""
+        """The size of the last block along j, one per direction, or () if it is a full block."""
         ends = self.halves if self.factor == DIM_J else (self.part[DIM_J],)
         found = tuple(end - (self.counts[DIM_J] - 1) * self.blocks[DIM_J] for end in ends)
         return () if all(end == self.blocks[DIM_J] for end in found) else found

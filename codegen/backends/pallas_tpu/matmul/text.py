@@ -156,7 +156,7 @@ class MatmulKernel:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The size of the last block along j, one per direction; empty if it is a full block."""
+        """The size of the last block along j, one per direction, or () if it is a full block."""
         return self.product.ends_along_j
 
     @property

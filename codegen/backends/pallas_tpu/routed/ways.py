@@ -118,7 +118,7 @@ class Hop:
     by: int
 
     def to(self, device: Integers) -> Integers:
-        """Return the places of the receivers, given those of the senders."""
+        """Return the place of the receiver for each sender's place."""
         digit = device // self.stride % self.extent
         return device + ((digit + self.by) % self.extent - digit) * self.stride
 

@@ -1,9 +1,8 @@
-"""What an emitted Pallas module must define so that its kernels can be checked, by form.
+"""The names that an emitted Pallas module must define so that its kernels can be checked, by form.
 
 A check with nothing to check must fail, not pass. So the names of kernels come from here, never
 from the module, and their events must deliver all data that devices lack. Imported only by
-workers.
-"""
+workers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ DESCRIBED = 2
 """The size in bytes of the elements for which TMA is used. It is not used for int8, because wgmma
 reads int8 blocks of b by columns, nor for float32."""
 FIELDS = {"lhs": 2, "rhs": 3}
-"""The index of each operand's part number in an entry of the table of stretches of j."""
+"""For each operand, the index of its part number in an entry of the table of ranges along j."""
 COMES = (
     MatmulParameter(
         "come", "int32 [parts]: number of programs of `pull` done with each, over all calls"

@@ -21,7 +21,7 @@ FOLLOWED = 2**15
 """The most programs, over all devices, that are traced for first blocks; beyond it, only some
 devices are checked."""
 SOME = 32
-"""The most devices that are then checked, in addition to the last."""
+"""The number of devices to check on a large mesh, in addition to the last device."""
 
 
 def check_copies(phases: Sequence[Any]) -> tuple[str, ...]:
