@@ -1,4 +1,4 @@
-"""Collectives of JAX as Python expressions: axis names, and the arguments after them."""
+"""JAX collectives as Python expressions: axis names, and the arguments after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the calls of the user's functions that an equation is in, such as `norm(x, scale)`."""
+"""Find the calls of the user's functions that contain an equation, such as `norm(x, scale)`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from shardwright.ir.program import UserCall
 
 JIT = ("jit", "pjit")
 OWN_RULES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
-"""Calls of functions with derivatives of their own, and the parameters that hold their jaxprs."""
+"""The primitives that call functions with their own derivatives, and the parameters that have their
+jaxprs."""
 
 
 class UserCalls:
-    """Finds the calls that an equation is in. JAX records the calls of Python functions as frames,
-    and those of jitted functions as equations.
+    """Find the calls that contain an equation. JAX records calls of Python functions as frames, and
+    calls of jitted functions as equations.
 
-    `around`: the calls of the equation that is being inlined; `enclosing`: its frames; `base`: the
-    calls of the innermost jitted function, whose frames are `outside`, and whose name is `jitted`.
-    """
+    `around`: the calls that contain the equation which is being inlined; `enclosing`: its frames;
+    `base`: the calls of the innermost jitted function; `outside`: the frames of that function;
+    `jitted`: its name."""
 
     def __init__(self, lines: Lines) -> None:
         self.lines = lines
@@ -37,8 +38,8 @@ class UserCalls:
         self.count = itertools.count()
 
     def of(self, equation: Any) -> tuple[UserCall, ...]:
-        """Return the calls that an equation is in, outermost first. If JAX cached its trace for a
-        different caller, return the calls that are known."""
+        """Return the calls that contain an equation, outermost first. If JAX cached its trace for
+        another caller, return the calls that are known."""
         found = self.lines.own_frames(equation)
         if found[len(found) - len(self.enclosing) :] != self.enclosing:
             return self.around
@@ -49,7 +50,7 @@ class UserCalls:
         return (*base, *self._calls(inner))
 
     def _inside(self, found: Frames) -> Frames:
-        """Return the frames inside the innermost jitted function, with its own frame."""
+        """Return the frames inside the innermost jitted function, including its own."""
         outer = len(found) - len(self.outside)
         if outer >= 0 and found[outer:] == self.outside:
             return found[:outer]
@@ -70,8 +71,7 @@ class UserCalls:
 
     @contextlib.contextmanager
     def inside(self, equation: Any) -> Iterator[None]:
-        """Find the calls of all equations that are read in this context as those inside an
-        equation."""
+        """Treat all equations that are read in this context as inside the calls of an equation."""
         before = dict(self.__dict__)
         found = self.lines.own_frames(equation)
         self.around = self.of(equation)
@@ -85,7 +85,7 @@ class UserCalls:
 
 
 def _jitted(equation: Any) -> str:
-    """Return the name of the function that an equation calls; "" if it calls none."""
+    """Return the name of the function that an equation calls, or ""."""
     kind = equation.primitive.name
     if kind in JIT:
         return str(equation.params.get("name", ""))

@@ -77,8 +77,8 @@ class UserWords:
         )
 
     def operands(self, code: CodeType, instruction: int) -> tuple[tuple[str, ...], bool]:
-        """Return the function's own names of the operands of an expression, "" for an operand that
-        has none, and whether the expression is in a loop of the function."""
+        """Return the function's own names for the operands of an expression, "" for an operand
+        without one, and whether the expression is in a loop of the function."""
         node: Any = self._node(code, instruction)
         parts: list[Any]
         match node:

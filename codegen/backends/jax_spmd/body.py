@@ -148,7 +148,7 @@ class Writer(KnownValues):
 
     def of_user(self, names: LocalNames, own: UserSteps, style: Style) -> Writer:
         """Return a writer for a function with the steps of a call. It knows nothing about the
-        operands, so that the text is that of all calls."""
+        operands, so that all calls have the same text."""
         inner = replace(self, names=names, text={}, inline={}, counted={}, stopped=set())
         inner.filled = {v: n for v, n in self.filled.items() if v not in own.operands}
         inner.roots, inner.turned, inner.flags, inner.around = {}, {}, {}, style.around
@@ -376,7 +376,7 @@ class Writer(KnownValues):
         )
 
     def _needing(self, local: int) -> str:
-        """Return which later step needs a value, as the start of a reason."""
+        """Say which later step needs a value, as the start of a reason."""
         step = self.users.needing(local)
         if step is None:
             return "a later step needs"

@@ -1,4 +1,4 @@
-"""The op for which a value is moved."""
+"""Find the op for which a value is moved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VIEWS = ("broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze
 
 
 class Users:
-    """The steps that use each local value, and the values that calls pass on as others."""
+    """The steps that use each local value, and the values as which calls pass values on."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
@@ -40,7 +40,7 @@ class Users:
 
     def needing(self, local: int) -> Compute | None:
         """Return the first step that computes with a value, after views, moves and calls of
-        functions; None if the program only returns the value."""
+        functions, or None if the program only returns the value."""
         left = [local]
         for value in left:
             for step in self.steps[value]:

@@ -1,8 +1,7 @@
 """The user's functions that a module calls several times, such as `norm(x, scale)`.
 
 Two calls share a function if their steps, written as a function of their operands, have the same
-text up to names.
-"""
+text except for names."""
 
 from __future__ import annotations
 
@@ -27,22 +26,23 @@ from shardwright.codegen.partition.local.user_calls import (
 from shardwright.codegen.text.python_text import called, indented, returned
 
 NOWHERE = sys.maxsize
-"""The number of calls around steps in which no call becomes a function."""
+"""The number of enclosing calls for steps in which no call becomes a function."""
 SHORTEST = 3
-"""Smallest number of statements of a function."""
+"""The fewest statements of a function."""
 CALL, DEFINITION = 3, 5
-"""The lines of a call, and those of a function besides its statements."""
+"""The lines of a call, and the lines of a function other than its statements."""
 COST = {False: 3, True: 0}
-"""The lines that a function may add to the module, because it has the user's name; by whether it is
-a backward pass."""
+"""The most lines that a function may add to the module in return for having the user's name, by
+whether it is a backward pass."""
 FEW, MOST = 5, 10
-"""The operands and results of a call that fit in a line, and the most of a function."""
+"""FEW: how many operands and results of a call fit in a line. MOST: the most that a function may
+have."""
 ALL = 0.8
-"""The part of a function's steps that is the function itself, rather than a call in it."""
+"""The fraction of a function's steps that must be its own, rather than those of a call in it."""
 
 
 class UserWriter(BodyWriter, Protocol):
-    """Writes bodies, and the user's functions."""
+    """An object that writes bodies, and the user's functions."""
 
     names: LocalNames
     around: int
@@ -53,8 +53,8 @@ class UserWriter(BodyWriter, Protocol):
 
 @dataclass(frozen=True)
 class Style:
-    """The comments of a function: the types of values, and the user's lines; `around`: the number
-    of calls around its steps, whose functions it does not call."""
+    """The comments in a function: the types of values, and the user's lines. `around`: the number
+    of calls that contain its steps, whose functions it does not call."""
 
     typed: bool
     lined: bool
@@ -75,7 +75,7 @@ class PlainNames(LocalNames):
 @dataclass(frozen=True)
 class UserFunction:
     """A function, and the comments in it, which are the same for all calls. `first`: its first
-    call, with all values that any call uses as results."""
+    call; its results are all values that any call uses."""
 
     name: str
     first: UserSteps
@@ -99,7 +99,7 @@ class UserFunctions:
         yield from dict.fromkeys(function.name for function in self.kept.values())
 
     def find(self, writer: UserWriter, leaves: Sequence[LeafUpdate]) -> None:
-        """Find the functions. `leaves`: the updates of leaves, which have functions already."""
+        """Find the functions. `leaves`: the updates of leaves, which already have functions."""
         of_leaves = {made(step) for leaf in leaves for step in leaf.steps}
         alike: dict[Hashable, list[UserSteps]] = defaultdict(list)
         for body in bodies_of(self.program):
@@ -122,13 +122,13 @@ class UserFunctions:
             self.kept.update((each.key, function) for each in several)
 
     def placed(self, body: LocalBody, around: int) -> dict[int, list[UserSteps]]:
-        """Return the calls in a body, by the run of steps before which they stand."""
+        """Return the calls in a body, by the run of steps that follows each."""
         if not self.kept or around == NOWHERE:
             return {}
         return self._of(body, around).placed(lambda each: each.key in self.kept)
 
     def call(self, writer: UserWriter, each: UserSteps) -> tuple[str, Expression]:
-        """Return the targets of a call, "_" for values that are not used, and its expression."""
+        """Return the targets of a call, with "_" for unused values, and its expression."""
         function = self.kept[each.key]
         if function.name not in self._written:
             self._written.add(function.name)
@@ -179,8 +179,8 @@ class UserFunctions:
         return count * call + length + DEFINITION - count * length
 
     def _counts(self, numbers: dict[tuple[Results, ...], int]) -> Counter[int]:
-        """Return the number of times that the module calls each function. `numbers`: the number of
-        the function of each call."""
+        """Return how often the module calls each function. `numbers`: the number of each call's
+        function."""
         counts: Counter[int] = Counter()
         left = [(body, 0) for body in bodies_of(self.program)]
         while left:
@@ -194,7 +194,7 @@ class UserFunctions:
         return counts
 
     def _style(self, writer: UserWriter, calls: Sequence[UserSteps]) -> tuple[bool, bool]:
-        """Return the comments that all calls share: types, and lines."""
+        """Return whether the calls agree on comments with types, and on comments with lines."""
         for typed, lined in STYLES:
             if len({self._plain(writer, each, typed, lined) for each in calls}) == 1:
                 return typed, lined
@@ -212,7 +212,7 @@ class UserFunctions:
         return (*map(inner.text.__getitem__, each.operands), *lines, *map(inner.read, each.results))
 
     def _alike(self, each: UserSteps) -> list[list[int]]:
-        """Return the operands of a call; those that are copies of one value together."""
+        """Return the operands of a call, grouped so that copies of one value are together."""
         found: dict[Hashable, list[int]] = defaultdict(list)
         for value in each.operands:
             name, _, _ = self.program.of(value).name.partition(".")
@@ -236,7 +236,7 @@ class UserFunctions:
         return [*head, *indented([document, *lines, *ends])]
 
     def _said(self, each: UserSteps) -> dict[int, str]:
-        """Return the names that the user's function has for its operands, where they are clear."""
+        """Return the names of operands in the user's function, where they are clear."""
         found: dict[int, str] = {}
         for step in () if each.backward else each.steps:
             calls = self.program.of(step.results[0]).calls
@@ -253,7 +253,8 @@ class UserFunctions:
 
 
 def _with_all_results(calls: Sequence[UserSteps]) -> Iterator[UserSteps]:
-    """Yield calls of steps of the same kinds, with all values as results that any call uses."""
+    """Yield calls whose steps have the same kinds, with all values as results that any of them
+    uses."""
     places = sorted({place for each in calls for place in each.places()})
     for each in calls:
         values = each.values()

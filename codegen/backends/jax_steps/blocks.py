@@ -75,7 +75,7 @@ class Collectives:
 
     @staticmethod
     def of(made: Changed) -> Collectives:
-        """Return the block of changes of dimensions."""
+        """Return the collectives of changes of dimensions."""
         statements = tuple(made.statements or [Statement("", ())])
         received = _received(made.over, made.asked)
         return Collectives(statements, received, asked=tuple(made.asked), laid=tuple(made.laid))
@@ -249,11 +249,10 @@ def _received(over: OverDigits, asked: Sequence[Collective]) -> Integers:
 
 def block_of_exchange(reshard: Reshard, exchange: Exchange) -> Collectives | None:
     """Return collectives over the axes of the source that perform an exchange, one for each change
-    of a dimension, None if there are none.
+    of a dimension, or None if there are none.
 
-    Devices receive only the data that they need and padding: a dimension that is whole at first and
-    does not divide evenly is padded before it is cut.
-    """
+    Devices receive only the data that they need, and padding: a dimension that is whole at first
+    and does not divide evenly is padded before it is cut."""
     if reshard.source.mesh != reshard.target.mesh:
         return None
     moves = MatchedChanges.between(exchange.source, exchange.target)

@@ -1,9 +1,8 @@
 """Changes of dimensions as statements: slices, all-to-alls and all-gathers of padded shards.
 
-A plan of one exchange performs every change by a collective of its own, along a dimension of its
-own: XLA moves parts that it cuts or joins along an inner dimension in smaller units. A step of a
-longer plan is one collective.
-"""
+A plan of one exchange performs every change with a separate collective, along a separate dimension,
+because XLA moves parts in smaller units when it cuts or joins them along an inner dimension. A step
+of a longer plan is one collective."""
 
 from __future__ import annotations
 
@@ -32,9 +31,9 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.sharding import Operator
 
 Form = Literal["apart", "together", "outermost"]
-"""How changes are performed. "apart": every change by a collective of its own. "together": all
-all-to-alls by one collective, and all gathers by one. "outermost": as "together", but gathers work
-on a first dimension, created if necessary."""
+"""How changes are performed. "apart": every change with a separate collective. "together": all
+all-to-alls with one collective, and all gathers with one. "outermost": like "together", but gathers
+work on a first dimension, created if necessary."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class OverDigits:
     itemsize: int
 
     def index(self, digits: Digits) -> str:
-        """Return the expression for the number that digits of this device's position form."""
+        """Return the expression for the number formed by digits of this device's position."""
         names = None if self.axes is None else self.axes.over(digits)
         if names is None:
             return f"number_of({digits}, lax.axis_index(AXES))"
@@ -135,7 +134,7 @@ class Changed:
         self._lay_slice()
 
     def exchange_apart(self, split: int, old: StepChange) -> None:
-        """Move digits from one dimension to dimension `split`, along a dimension of their own."""
+        """Move digits from one dimension to dimension `split`, along a separate dimension."""
         joined, count = old.axis, old.count
         self.laid.append(passes.exchanged(self.shape, split, joined, count, "apart"))
         self.shape[split] //= count
@@ -164,7 +163,7 @@ class Changed:
         self._ask("all-to-all", digits)
 
     def gather_apart(self, change: StepChange) -> None:
-        """Gather the parts of a dimension: unless it is outermost, whole shards along a new
+        """Gather the parts of a dimension. Unless it is outermost, gather whole shards along a new
         dimension, which a reshape joins."""
         is_outermost = math.prod(self.shape[: change.axis]) == 1
         how = [f"axis={change.axis}", *["tiled=True"] * is_outermost]
@@ -197,15 +196,15 @@ class Changed:
         self.laid.append(passes.gathered(before, self.shape, turned))
 
     def reduce(self, operator: Operator, digits: Digits) -> None:
-        """Reduce terms, of which every device of a group has one, to their result on each."""
+        """Reduce terms, one on each device of a group, and leave the result on all of them."""
         self._call(f"p{operator}", digits, [])
         self._ask("all-reduce", digits)
         self.laid.append(Laid("sum", math.prod(self.shape)))
 
     def scatter(self, operator: Operator, change: StepChange, *, outermost: bool) -> None:
-        """Reduce terms to their result, of which every device of a group keeps a part of a
-        dimension. A sum is one collective. For other operators, every device receives all terms of
-        its shard in an all-to-all, along a new dimension, which it then reduces."""
+        """Reduce terms and leave one part of the result, along a dimension, on each device of a
+        group. A sum is one collective. For other operators, every device receives all terms of its
+        shard in an all-to-all, along a new dimension, and reduces them."""
         axis, count = change.axis, change.count
         self.shape[axis] //= count
         parted = list(map(str, [*self.shape[:axis], count, *self.shape[axis:]]))

@@ -1,8 +1,7 @@
 """The steps of one call of a user's function, such as `norm(x, scale)`, within a body.
 
-A backend can write them as a function if nothing in them communicates. Moves of operands may stand
-between the steps; the call then follows them.
-"""
+A backend can write them as a function if none of them communicates. If moves of operands are
+between the steps, the call follows these moves."""
 
 from __future__ import annotations
 
@@ -26,17 +25,17 @@ from shardwright.codegen.partition.local.together import runs_of
 from shardwright.ir.program import Op, UserCall, Value
 
 SILENT = ("broadcast_in_dim", "constant", "constrain", "reshape", "squeeze", "transpose")
-"""Kinds of ops that passes add, drop or join with others."""
+"""Kinds of ops that passes add, drop or merge with others."""
 FEW = 6
 """The most operands and results of a small function."""
 
 
 @dataclass(frozen=True)
 class UserSteps:
-    """The steps of one call. `depth`: the number of calls around it; `backward`: whether they are
+    """The steps of one call. `depth`: the number of enclosing calls; `backward`: whether they are
     its backward pass; `operands`: the values from outside, in order of first use; `results`: the
-    values that other steps use; `numbers`: the steps that make the numbers that they use, if other
-    calls make these."""
+    values that other steps use; `numbers`: the steps of other calls that make numbers which these
+    steps use."""
 
     call: UserCall
     depth: int
@@ -61,14 +60,14 @@ class UserSteps:
 
     @property
     def likeness(self) -> Hashable:
-        """A key that calls with the same text share."""
+        """The key that calls with the same text share."""
         kinds = tuple((step.op.kind, len(step.results)) for step in self.steps)
         return self.call.function, self.call.defined, self.backward, kinds
 
 
 class WholeCalls:
-    """The values that each call of a user's function computes. Steps of a part
-    of a call are not a function."""
+    """The values that each call of a user's function computes. Steps that are only part of a call
+    do not become a function."""
 
     def __init__(self, program: LocalProgram) -> None:
         self.values = program.program.values
@@ -91,8 +90,8 @@ class WholeCalls:
                     self.found.update(((depth, v), part) for v in part)
 
     def is_whole(self, values: Collection[int], depth: int) -> bool:
-        """Return whether values of the program, from steps of one call at `depth`, are all values
-        of this call."""
+        """Return whether values of the program, from steps of one call at `depth`, are all the
+        values of that call."""
         own = [self.found.get((depth, v), frozenset()) for v in values]
         return any(own) and all(each.issubset(values) for each in own)
 
@@ -101,7 +100,7 @@ class WholeCalls:
 
 
 class UserStepsOf:
-    """The calls in one body. `around`: the number of calls around the body's steps, whose own
+    """The calls in one body. `around`: the number of calls that contain all its steps, whose own
     functions are already being written."""
 
     def __init__(
@@ -120,7 +119,7 @@ class UserStepsOf:
                 self.users[value].append((at, made(step)))
 
     def _computes(self) -> Iterator[tuple[Compute | None, Value | None]]:
-        """Yield each step except moves, and its value; None for a call of a function."""
+        """Yield each step except moves, and its value. A call of a function is yielded as None."""
         for step in self.body.steps:
             if isinstance(step, Compute):
                 yield step, self.program.of(step.results[0])
@@ -138,8 +137,8 @@ class UserStepsOf:
             self.numbers.update({step.results[0]: [*before, step]} if before else {})
 
     def every(self) -> Iterator[UserSteps]:
-        """Yield the steps of each call, outer calls first. If two calls have the same steps, they
-        are those of the outer one."""
+        """Yield the steps of each call, outer calls first. Steps that two calls share belong to the
+        outer call."""
         deepest = max((len(value.calls) for _, value in self.computes if value), default=0)
         found: dict[tuple[Results, ...], UserSteps] = {}
         for depth in range(self.around, deepest):
@@ -151,7 +150,7 @@ class UserStepsOf:
         yield from sorted(found.values(), key=lambda each: -len(each.steps))
 
     def placed(self, is_function: Callable[[UserSteps], bool]) -> dict[int, list[UserSteps]]:
-        """Return the outermost calls of functions, by the run of steps before which they stand."""
+        """Return the outermost calls of functions, by the run of steps that follows each."""
         taken_up: dict[Results, float] = {}  # the place of the call that performs a step
         found: dict[int, list[UserSteps]] = defaultdict(list)
         for each in self.every():
@@ -164,8 +163,8 @@ class UserStepsOf:
         return found
 
     def _at(self, each: UserSteps, taken_up: dict[Results, float]) -> int | None:
-        """Return the run before which a call can stand: after its operands and before the uses of
-        its results; None if there is no such run."""
+        """Return the run before which a call can be written, after its operands and before the uses
+        of its results, or None."""
         makers = {v: made_by for made_by in taken_up for v in made_by}
         places = (
             taken_up[makers[v]] if v in makers else self.makers.get(v, -1) for v in each.operands
@@ -185,8 +184,8 @@ class UserStepsOf:
         return at if at - 0.5 < min(uses, default=math.inf) else None
 
     def _runs_at(self, depth: int) -> Iterator[list[Compute]]:
-        """Yield consecutive steps of calls from one place. Copies of steps from elsewhere may stand
-        between them."""
+        """Yield consecutive steps of calls from one place. Copies of steps from other places may
+        come between them."""
         run: list[Compute] = []
         before: Hashable = None
         for step, value in self.computes:
@@ -230,8 +229,8 @@ class UserStepsOf:
 
 
 def small_calls(program: LocalProgram) -> frozenset[frozenset[Results]]:
-    """Return the steps of each call in the program's body that takes and returns few values, so
-    that it needs no parameters that are trees."""
+    """Return the steps of each call in the program's body with so few operands and results that
+    none of its parameters need be a tree."""
     calls = UserStepsOf(program, program.body, 0, WholeCalls(program)).every()
     few = (each for each in calls if len(each.operands) + len(each.results) <= FEW)
     return frozenset(frozenset(each.key) for each in few)
@@ -247,19 +246,19 @@ def bodies_of(program: LocalProgram) -> Iterator[LocalBody]:
 
 
 def place_of(value: Value, depth: int) -> Hashable:
-    """Return a key that the values of one call at `depth` share; None for other values."""
+    """Return a key that the values of one call at `depth` share, or None for other values."""
     calls = value.calls[: depth + 1]
     return (calls, value.backward) if len(calls) > depth else None
 
 
 def is_copy(value: Value) -> bool:
-    """Return whether a value is a copy of another, which a pass added."""
+    """Return whether a pass added a value as a copy of another."""
     return "." in value.name
 
 
 def _parts(values: Sequence[Value], depth: int) -> Iterator[tuple[int, int]]:
     """Yield the range of each of several consecutive calls from one place, such as a loop. A new
-    call begins where the place in the function goes back to the first one, unless the function has
+    call begins where the position in the function returns to the first one, unless the function has
     a loop there. Backward passes are not separated."""
     if not values:
         return iter(())
