@@ -8,7 +8,7 @@ import itertools
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,6 +48,7 @@ from shardwright.codegen.partition.local.steps import (
     LocalBody,
     MoveValue,
     Step,
+    moves_of,
 )
 from shardwright.codegen.partition.local.steps import made as results_of
 from shardwright.codegen.partition.local.together import runs_of
@@ -62,10 +63,13 @@ PLACE = f"#{MARK}"
 """The start of a line that stands for the comment on a communication; its number follows."""
 ELIDED = re.compile(rf"^({'|'.join(VIEWS)}) needs")
 """Matches the reason for a move if it names an op that needs no statement."""
-NAMES = r"\"[^\"]*\"|(?<!^)\b[\w.]+"
-"""Matches quoted axes, and words that may name values. The first word of a reason is an op."""
+NAMES = r"(\bof |\btakes |: (?=[\w.]+(?: \([^)]*\))? is split ))([\w.]+)"
+"""Matches a word in a place of a reason where the name of a value stands, with the word before."""
 SPLIT = re.compile(r" splits dimension \d+ of (\S+)(?: \(\S+ \S+\))? there")
 """The part of a reason that names the dimension that an axis splits instead."""
+
+LONGEST = 40
+"""The greatest length of an expression with a call in a comment, in characters."""
 
 EXCHANGED = ("all_to_all", "exchange", "blocks")
 """Layout changes that send every block of a value to a different device."""
@@ -93,7 +97,11 @@ class Writer(KnownValues):
     locals: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """The local values with each name."""
 
+    moved: dict[int, int] = field(default_factory=dict)
+    """The operand of each communication, by its result."""
+
     def __post_init__(self) -> None:
+        self.moved.update((move.result, move.operand) for move, _ in moves_of(self.program))
         for local in () if self.locals else range(len(self.program.values)):
             self.locals[self.program.of(local).name].append(local)
 
@@ -352,7 +360,10 @@ class Writer(KnownValues):
         said = found.reason
         for name, every in self.names.results.items():
             said = said.replace(f"{name} must", f"{every} must")
-        said = re.sub(NAMES, self._known_by_now, said)
+        moved = self.moved[local]
+        own = self.program.of(moved).name
+        text = self.text.get(moved) or "".join(self.functions.paths.get(moved, ()))
+        said = re.sub(NAMES, lambda word: self._known_by_now(word, {own: text}), said)
         self.rows[found.number] = WrittenRow(self.names.function, tuple(names), tuple(types), said)
         return [f"{PLACE}{local}"]
 
@@ -395,24 +406,27 @@ class Writer(KnownValues):
         is_here = MARK in said[1] or self._expression(said[1])
         return said[0] if is_here else " splits another dimension there"
 
-    def _known_by_now(self, word: re.Match[str]) -> str:
+    def _known_by_now(self, word: re.Match[str], moved: Mapping[str, str]) -> str:
         """Return the marked expression for a value of the program, as this function refers to it at
-        this point. Return any other word unchanged."""
-        found = self._expression(word[0])
-        return f"{MARK}{found}{MARK}" if found else word[0]
+        this point: that in `moved`, if it is the operand of the communication. Return any other
+        word unchanged."""
+        found = moved.get(word[2]) or self._expression(word[2])
+        return f"{word[1]}{MARK}{found}{MARK}" if found else word[0]
 
     def _called(self, word: re.Match[str]) -> str:
         """Return a marked expression, or the expression with which this function refers to a value
-        of the program. Return any other word, and the name of a value without an expression here,
-        unchanged."""
-        return word[1] or self._expression(word[0]) or word[0]
+        of the program, or "a value" if it has none here. Return any other word unchanged."""
+        other = "a value" if word[3] in self.locals else word[3]
+        return word[1] or f"{word[2]}{self._expression(word[3]) or other}"
 
     def _expression(self, name: str) -> str:
-        found = [self.text.get(v, "") for v in reversed(self.locals.get(name, []))]
+        every = [*reversed(self.locals.get(name, []))]
+        found = [self.text.get(v, "") or self.inline.get(v, "") for v in every]
         if self.names is self.functions.names:  # results of calls are in scope here
-            paths = (self.functions.paths.get(v, ()) for v in self.locals.get(name, []))
-            found += map("".join, paths)
-        return next((text for text in found if text and "(" not in text), "")
+            ways = (self.functions.paths.get(v, ()) for v in every)
+            found += map("".join, ways)
+        paths = [text for text in found if text and "(" not in text]
+        return next((t for t in (*paths, *found) if t and (t in paths or len(t) <= LONGEST)), "")
 
 
 def _first_result(step: Step) -> int:

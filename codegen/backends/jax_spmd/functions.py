@@ -146,7 +146,7 @@ class Functions:
                 break
             self.given[number] = replace(self.given[number], ends=ends)
             self._place(number)
-        writer.names = outer
+        writer.names, writer.text = outer, before
         given = results[0] if ends == ((),) else tree_of(ends, results)
         listed = [*(each.name for each in own), *self.more.get(number, ())]
         header = called(f"def {self.given[number].function}", listed, ":")
@@ -180,6 +180,7 @@ class Functions:
             for slot in slots
         }
         own = parameters(calls, slots, self.paths, named, names, self._lists)
+        writer.text = {}  # no name of the caller is in scope
         for each in own:
             for slot, end in zip(each.slots, each.suffixes, strict=True):
                 text = writer.text[body.arguments[slot]] = "".join((each.name, *end))
