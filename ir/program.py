@@ -104,6 +104,7 @@ class Value:
     gradient_of: tuple[str, ...] = field(default=(), compare=False)  # values with this gradient
     calls: tuple[UserCall, ...] = field(default=(), compare=False)  # around its op, outermost first
     version_of: str = field(default="", compare=False)  # the value that it is with other padding
+    is_whole: bool = field(default=True, compare=False)  # whether a user can constrain it
 
     @property
     def size(self) -> int:
@@ -163,11 +164,18 @@ class Program:
     groups: tuple[tuple[int, ...], ...] = ()  # values that must be sharded alike
     warnings: tuple[str, ...] = field(default=(), compare=False)
     paths: tuple[str, ...] = field(default=(), compare=False)  # results' paths in the user's pytree
+    argument_paths: tuple[str, ...] = field(default=(), compare=False)  # those of arguments
 
     @property
     def result_names(self) -> tuple[str, ...]:
         """The names of results for messages: `result[1]['w']`, or `result 1` without paths."""
         return self.paths or tuple(f"result {place}" for place in range(len(self.results)))
+
+    def argument_name(self, number: int) -> str:
+        """Return the path of the argument that is value `number`, such as `params['w']`, or its
+        name."""
+        paths = dict(zip(self.body.arguments, self.argument_paths, strict=False))
+        return paths.get(number, self.values[number].name)
 
     def value(self, name: str) -> Value:
         """Return the value with a name. Raise InternalError if there is none."""

@@ -73,6 +73,7 @@ def traced(
         groups,
         tracer.warnings_of(without_dead(body, frozenset().union(*groups))),
         out_paths,
+        tuple(parameters[path[0].idx] + jax.tree_util.keystr(path[1:]) for path, _ in paths),
     )
     backward = [tracer.noted[value.name].backward for value in values]
     rules = Transposes(values, tracer.noted, lambda closed: _converted(closed, own))

@@ -45,7 +45,7 @@ def named(
     by its old name; `gradients`: the values whose gradient each value is, by its old name.
 
     The copies `c.2`, `c.3` of a constant keep their numbers."""
-    wanted, chosen = _wanted(program, noted)
+    wanted, chosen, whole = _wanted(program, noted)
     numbers = {value.name: number for number, value in enumerate(program.values)}
     own = (
         (numbers[name], tuple(numbers[each] for each in of if each in numbers))
@@ -67,7 +67,8 @@ def named(
         stem, dot, copy = value.name.partition(".")
         of_names = tuple(names[program.values[v].name] for v in found.primals.get(number, ()))
         full, backward = f"{names[stem]}{dot}{copy}", noted[stem].backward
-        values.append(replace(value, name=full, backward=backward, gradient_of=of_names))
+        made = replace(value, name=full, backward=backward, gradient_of=of_names)
+        values.append(replace(made, is_whole=number in whole))
     return replace(program, values=tuple(values))
 
 
@@ -84,9 +85,9 @@ def _free(name: str, taken: set[str], more: str = "") -> str:
     return found
 
 
-def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], set[int]]:
-    """Return a name for each value, and the values whose names come from the user. Several values
-    may get the same name."""
+def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], set[int], set[int]]:
+    """Return three things: a name for each value, though several values may get the same name; the
+    values whose names are the user's; these and the values of the user's expressions."""
     notes = [noted[value.name.partition(".")[0]] for value in program.values]
     found = [note.name if note.given else _by_kind(note) for note in notes]
     chosen = {number for number, note in enumerate(notes) if note.given}
@@ -106,7 +107,13 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], se
                 if len(names) in (1, len(op.results)):
                     found[result] = names[place if len(names) > 1 else 0]
                     chosen.add(result)
-    return found, chosen
+    operators = {op.results[0] for op in ops if op.kind == _operator(op, notes)}
+    return found, chosen, chosen | operators
+
+
+def _operator(op: Op, notes: Sequence[Noted]) -> str:
+    """Return the kind of the op of the operator in the user's code from which an op comes."""
+    return notes[op.results[0]].said.operator if op.results else ""
 
 
 def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:

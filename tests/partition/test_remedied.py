@@ -277,10 +277,45 @@ def test_a_result_that_is_fed_back() -> None:
         '"d"'
     )
     assert first.remedy == (
-        "return result[0]['w1'] as [{\"d\"}, {}] (and the argument params_w1 alike, if this result "
-        "is its next value): a reduce-scatter takes half"
+        "return result[0]['w1'] as [{\"d\"}, {}] (and the argument params['w1'] alike, if this "
+        "result is its next value): a reduce-scatter takes half"
     )
     assert "argument" not in second.remedy
     assert repr(made).endswith("mode='cheapest', receives 864 B>")
     (_, best), *_ = made.remedies(1)
     assert repr(best).endswith("receives 480 B>")
+
+
+@pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
+def test_a_remedy_names_what_the_user_can_change(mode: str) -> None:
+    """An argument by its path, a variable at its line with the number of layers, but no part of an
+    expression and nothing within a library's."""
+
+    def loss(params: Any, x: Any) -> Any:
+        for layer in params["layers"]:
+            h = jnp.tanh((x - x.mean(-1, keepdims=True)) @ layer["w1"])
+            h = jnp.exp(-h * h) * jnp.sin(h) + jnp.cos(h) * jax.nn.softmax(h)
+            y = h @ layer["w2"]
+            x = x + y + jnp.sin(y) * 0.5
+        return (jax.nn.log_softmax(x) ** 2).mean()
+
+    layer = {"w1": (32, 64), "w2": (64, 32)}
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in layer.items()}
+    params = {"layers": [shapes] * 4}
+    split = {"layers": [{"w1": '[{}, {"t"}]', "w2": '[{"t"}, {}]'}] * 4}
+    x = jax.ShapeDtypeStruct((64, 32), jnp.float32)
+    given = split, '[{"d"}, {"t"}]'
+    mesh = sw.Mesh({"d": 4, "t": 2})
+    graded = jax.value_and_grad(loss)
+    made = sw.partition(graded, params, x, mesh=mesh, mode=mode, in_shardings=given)
+    assert made.communications
+    for each in made.communications:
+        words = each.remedy.split()
+        if words[0] == "constrain":
+            assert words[1] in ("h", "y", "x", "y_dot", "dot_general"), each.remedy
+            assert each.times == 1 or f"of each of {each.times} layers" in each.remedy
+        elif words[0] == "shard":
+            assert eval(words[3], {"params": params, "x": x}).shape, each.remedy
+        else:
+            assert words[0] in ("return", "nothing:", "nothing"), each.remedy
+            assert bool(each.saving) is (words[0] == "return")

@@ -106,10 +106,14 @@ class ValueFlow:
         return local
 
     def primal(self, step: MoveValue) -> Value | None:
-        """Return the value of the forward pass whose gradient a communication moves, or None if it
-        is unknown."""
-        of = self.local.of(step.operand).gradient_of
-        return self._named.get(of[0]) if of else None
+        """Return the value of the forward pass whose gradient a communication moves, None if it is
+        not known, or if the gradient is moved in a different shape."""
+        gradient = self.local.of(step.operand)
+        if not gradient.gradient_of:
+            return None
+        first = gradient.gradient_of[0]
+        suffix = gradient.name.removeprefix(f"d_{first}").partition("_again")[0]
+        return None if suffix else self._named.get(first)
 
     @cached_property
     def _named(self) -> dict[str, Value]:

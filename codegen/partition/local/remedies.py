@@ -83,21 +83,38 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
         over = quoted(step.change.axes)
         text = f"nothing: it is computed from values split over {over}"
         return Remedy(f"{text}, which are no smaller", 0)
-    asked = local.axes.sharding(wanted)
     if not value.backward:
         passed = [local.program.values[v] for v in passed_to(flow, step.operand)]
-        where = _where(passed or [value], 1 if passed else flow.calls(step))
-        return Remedy(f"constrain {stem(local, value)} to {asked}{where}", saved)
+        alike = 1 if passed else flow.calls(step)
+        return _constrained(local, passed or [value], alike, wanted, saved)
+    places = [*results_of(local, step, through=True)]
+    if places:
+        over = quoted(step.change.axes)
+        return Remedy(f"return {_results(local, places)} split over {over}", saved)
     primal = flow.primal(step)
     if primal is None:
-        places = [*results_of(local, step, through=True)]
-        if places:
-            over = quoted(step.change.axes)
-            return Remedy(f"return {_results(local, places)} split over {over}", saved)
         at = f" at {value.line}" if value.line else ""
         return Remedy(f"nothing to constrain: it is of the backward pass{at}", 0)
-    text = f"constrain {stem(local, primal)} to {asked}{_where([primal], flow.calls(step))}"
-    return Remedy(f"{text}, which also constrains its gradient", saved)
+    found = _constrained(local, [primal], flow.calls(step), wanted, saved)
+    if not found.saved:
+        return found
+    return replace(found, text=f"{found.text}, which also constrains its gradient")
+
+
+def _constrained(
+    local: LocalProgram, values: Sequence[Value], alike: int, wanted: LocalLayout, saved: int
+) -> Remedy:
+    """Return the remedy that constrains values of the forward pass, each of which is an argument or
+    an expression of the user. `alike`: the number of equal layers that contain it."""
+    value, asked = values[0], local.axes.sharding(wanted)
+    number = local.program.values.index(value)
+    if number in local.program.body.arguments:
+        name = f"{local.program.argument_name(number)}{_others(range(alike))}"
+        return Remedy(f"shard the argument {name} as {asked}", saved)
+    if not value.is_whole:
+        at = f" at {value.line}" if value.line else ""
+        return Remedy(f"nothing to constrain: it is only part of an expression{at}", 0)
+    return Remedy(f"constrain {stem(local, value)} to {asked}{_where(values, alike)}", saved)
 
 
 def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence[int]) -> str:
@@ -109,7 +126,8 @@ def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence
         math.prod(own.local(value.shape, local.axes.sizes)) * item_bytes(value.dtype)
         for own in (homes[arguments[0]], layout)
     )
-    text = f"shard the argument {value.name}{_others(arguments)} as {local.axes.sharding(layout)}"
+    name = f"{local.program.argument_name(arguments[0])}{_others(arguments)}"
+    text = f"shard the argument {name} as {local.axes.sharding(layout)}"
     if after <= before:
         return text
     return f"{text}; each device then holds {size_text(after)} instead of {size_text(before)} of it"
@@ -128,7 +146,8 @@ def _fed_back(local: LocalProgram, place: int) -> str:
         own = local.program.values[number]
         is_alike = (own.shape, own.dtype) == (result.shape, result.dtype)
         if is_alike and own.name.endswith(f"_{'_'.join(keys)}"):
-            return f" (and the argument {own.name} alike, if this result is its next value)"
+            name = local.program.argument_name(number)
+            return f" (and the argument {name} alike, if this result is its next value)"
     return ""
 
 
@@ -144,8 +163,11 @@ def _where(values: Sequence[Value], alike: int) -> str:
     scope = "/".join(values[0].scope)
     if not scope or len(lines) > 1:
         return where
+    if alike == 1:
+        return f"{where}, in the scope {scope}"
     is_numbered = any(map(str.isdigit, scope))
-    return f"{where}, in the scope {scope}{_others(range(alike)) if is_numbered else ''}"
+    layers = _others(range(alike)) if is_numbered else f" of each of {alike} layers"
+    return f"{where}, in the scope {scope}{layers}"
 
 
 def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
