@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "5138315bc045fa7b",
-    "pallas_tpu": "8cadc5cb40d8927b",
-    "triton_gpu": "4f67e9950a9390e4",
+    "jax_xla": "178153f074a6505b",
+    "pallas_tpu": "bde1f41103c5c6c7",
+    "triton_gpu": "9155726cff6368ea",
 }
 
 

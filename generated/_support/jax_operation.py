@@ -1,7 +1,7 @@
-"""A reshard as a JAX primitive, for vmap and derivatives.
+"""A reshard as a JAX primitive, with rules for `jax.vmap` and for derivatives.
 
-The primitive's parameters: `host`, the reshard (a `OneOrder` or `TwoOrders`); `source` and
-`target`, meshes with the axes that shardings name. The derivative of a reshard is the reshard
+Its parameters: `host`, the reshard (a `OneOrder` or `TwoOrders`); `source` and `target`, the meshes
+with the axes that shardings name. The derivative of a reshard is the reshard
 itself; its transpose is the reverse reshard, in the sibling module.
 """
 

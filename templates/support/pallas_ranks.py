@@ -14,8 +14,8 @@ from .ranks import end_ranks
 
 
 class RankedPeers(Peers):
-    """Transfers like `Peers`, but ranks differ from positions, and a device may be in only one
-    mesh."""
+    """`Peers` for meshes of different devices or device orders. A device may be in only one mesh,
+    and its rank need not equal its positions."""
 
     one_order = False
 

@@ -62,7 +62,8 @@ class MultiplyingRanks:
             if problem:
                 raise ValueError(f"rank {rank}: {problem}")
             if other != list(said[0][1:]):
-                raise ValueError(f"ranks differ: rank 0 has {said[0][1:]}, rank {rank} {other}")
+                first, own = (", ".join(each) for each in (said[0][1:], other))
+                raise ValueError(f"ranks differ: rank 0 has {first}, rank {rank} has {own}")
         held, places = shared_memory(host.layout[-1], a.device, group)
         ordered = dict(zip(sorted(host.ids), places, strict=True))
         by_position = [ordered[each] for each in host.ids]
