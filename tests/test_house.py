@@ -54,6 +54,10 @@ DESCRIBED = re.compile(r"(?:(?:Matmul|Program|Relayout|Model)?Description|Group)
 LONGEST_TEMPLATE = 8
 """Most conditions in a template."""
 
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 50
+"""The largest number of lines in a file, and in a function after its docstring."""
+
 NO_VERBS = re.compile(
     r"(?:(?:The|A|An|What|Whether|Which|Who|Whom|How|Why|Where|When|Every|Each|All|Some|Any|No|One|Two|"
     r"Both|Of|For|From|In|Into|Inside|Outside|Over|Per|By|As|At|Around|Along|With|Without|So|More|"
@@ -272,6 +276,24 @@ def classes_are_unique(given: Tree) -> Iterator[str]:
             yield f"{name} is in {', '.join(paths)}"
 
 
+def files_are_short(given: Tree) -> Iterator[str]:
+    """Rule 7: a file and a function longer than this are split."""
+    for path, text in given.items():
+        if (lines := text.count("\n")) > LONGEST_FILE:
+            yield f"{path} has {lines} lines"
+    for path, module in sources(given):
+        for node in nodes(module):
+            if isinstance(node, ast.FunctionDef) and length(node) > LONGEST_FUNCTION:
+                yield f"{path}:{node.lineno} {node.name} has {length(node)} lines"
+
+
+def length(node: ast.FunctionDef) -> int:
+    """The number of lines of a function after its docstring."""
+    body = node.body[ast.get_docstring(node, clean=False) is not None :] or node.body
+    assert node.end_lineno is not None
+    return node.end_lineno - body[0].lineno + 1
+
+
 def kinds_are_asked(given: Tree) -> Iterator[str]:
     """No file asks what a bundle is of, by class: the answers stand in `codegen/operations`."""
     for path, module in sources(given):
@@ -344,6 +366,11 @@ BREACHES: dict[Rule, tuple[str, str, str]] = {
         "ir/mesh.py",
         "class Layout: ...",
         "Layout is in ir/layout.py, ir/mesh.py",
+    ),
+    files_are_short: (
+        "ir/tiles.py",
+        "def planted() -> None:\n" + "    print()\n" * 51,
+        "ir/tiles.py:{line} planted has 51 lines",
     ),
     kinds_are_asked: (
         "codegen/operations/bundles/verify.py",

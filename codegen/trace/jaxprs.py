@@ -36,8 +36,8 @@ from shardwright.codegen.trace.opaque import (
 )
 from shardwright.codegen.trace.parameters import parameter_names
 from shardwright.codegen.trace.params import Params, params_of
-from shardwright.codegen.trace.policies import policy_text
 from shardwright.codegen.trace.reduced import halved
+from shardwright.codegen.trace.remat import remat
 from shardwright.codegen.trace.scopes import BACKWARD, scope_of
 from shardwright.codegen.trace.sharding_rules import read_rule
 from shardwright.codegen.trace.turned import REWRITTEN
@@ -199,7 +199,7 @@ class _Block:
             self.tracer.said = self.tracer.lines.said(equation)
             self.tracer.calls = self.tracer.user_calls.of(equation)
             name = equation.primitive.name
-            handler = _HANDLERS.get(name, _Block._call if name in CALLS else _Block._plain)
+            handler = _HANDLERS.get(name, _Block.call if name in CALLS else _Block._plain)
             with self.tracer.lines.inside(equation), self.tracer.user_calls.inside(equation):
                 results = handler(self, equation)
             self._note(equation, results)
@@ -220,7 +220,7 @@ class _Block:
             )
             noted[name] = replace(noted[name], equation=equation, operands=operands)
 
-    def _call(self, equation: Any) -> Sequence[int]:
+    def call(self, equation: Any) -> Sequence[int]:
         name = next(key for key in INLINED if key in equation.params)
         inner = equation.params[name]
         jaxpr, consts = (inner.jaxpr, inner.consts) if hasattr(inner, "consts") else (inner, ())
@@ -292,33 +292,6 @@ class _Block:
         params = (("sharding", sharding),)
         self.ops.append(Op("constrain", (operand,), (result,), params, line=line))
         return (result,)
-
-    def _remat(self, equation: Any) -> Sequence[int]:
-        """Add an op with a body for `jax.checkpoint`, and return its results. If the derivative may
-        reuse the forward pass, inline the body instead."""
-        params = equation.params
-        prevented = params["prevent_cse"]
-        if params["differentiated"] and not np.any(prevented):
-            return self._call(equation)
-        policy = policy_text(params["policy"])
-        line = self.tracer.lines.of(equation)
-        pairs = zip(params["jaxpr"].invars, equation.invars, strict=True)
-        literals = {v: atom for v, atom in pairs if isinstance(atom, core.Literal)}
-        atoms = [atom for atom in equation.invars if not isinstance(atom, core.Literal)]
-        operands = tuple(map(self.read, atoms))
-        names = self.tracer.names_of(operands)
-        body = self.tracer.body(params["jaxpr"], (), names, literals, "remat_arg")
-        results = tuple(self.tracer.value("remat", v.aval, line) for v in equation.outvars)
-        if policy is None:
-            said = "the policy of jax.checkpoint has no name, so it is ignored"
-            self.tracer.warn(said, line, results)
-        own: Params = (
-            ("again", bool(params["differentiated"])),
-            ("policy", policy or ""),
-            ("prevent_cse", bool(np.any(prevented))),
-        )
-        self.ops.append(Op("remat", operands, results, own, (body,), line=line))
-        return results
 
     def _solved(self, equation: Any) -> Sequence[int]:
         """Inline the `solve` function of `lax.custom_linear_solve`, and return its results. Its
@@ -395,8 +368,8 @@ _HANDLERS: dict[str, Callable[[_Block, Any], Sequence[int]]] = {
     "shard_alike": _Block._alike,
     "custom_partitioning": _Block._own_partitioning,
     "pallas_call": kernel,
-    "checkpoint": _Block._remat,
-    "remat2": _Block._remat,
+    "checkpoint": remat,
+    "remat2": remat,
     "custom_linear_solve": _Block._solved,
     "reduce": _Block._reduced,
     "empty2": _Block._empty,

@@ -3,22 +3,18 @@ control flow."""
 
 from __future__ import annotations
 
-import functools
 import itertools
-import re
-import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwright.codegen.backends.jax_spmd.changes import change_call, sums_lines
+from shardwright.codegen.backends.jax_spmd.comments import Comments
 from shardwright.codegen.backends.jax_spmd.control import control
 from shardwright.codegen.backends.jax_spmd.direct import direct_statements
 from shardwright.codegen.backends.jax_spmd.exchange import exchange_statements
-from shardwright.codegen.backends.jax_spmd.known_values import KnownValues
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
-from shardwright.codegen.backends.jax_spmd.needed import VIEWS, Users
 from shardwright.codegen.backends.jax_spmd.opaque import Key, key_of
 from shardwright.codegen.backends.jax_spmd.ops import expression
 from shardwright.codegen.backends.jax_spmd.rings import ProgramRing
@@ -57,26 +53,12 @@ from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
-MARK = "\0"
-"""The character that surrounds an expression in the text of a comment."""
-PLACE = f"#{MARK}"
-"""The start of a line that stands for the comment on a communication; its number follows."""
-ELIDED = re.compile(rf"^({'|'.join(VIEWS)}) needs")
-"""Matches the reason for a move if it names an op that needs no statement."""
-NAMES = r"(\bof |\btakes |: (?=[\w.]+(?: \([^)]*\))? is split ))([\w.]+)"
-"""Matches a word in a place of a reason where the name of a value stands, with the word before."""
-SPLIT = re.compile(r" splits dimension \d+ of (\S+)(?: \(\S+ \S+\))? there")
-"""The part of a reason that names the dimension that an axis splits instead."""
-
-LONGEST = 40
-"""The greatest length of an expression with a call in a comment, in characters."""
-
 EXCHANGED = ("all_to_all", "exchange", "blocks")
 """Layout changes that send every block of a value to a different device."""
 
 
 @dataclass
-class Writer(KnownValues):
+class Writer(Comments):
     """Write bodies. Record what is known about local values, and the constants and imports that the
     statements need."""
 
@@ -146,7 +128,7 @@ class Writer(KnownValues):
                 at = line
             lines += made
         self.made, self.seen = outside
-        return [each for line in lines for each in self._explained(line, indent)]
+        return [each for line in lines for each in self.explained(line, indent)]
 
     def of_leaf(self, names: LocalNames) -> Writer:
         """Return a writer for a function of leaves. It writes no types, which may differ."""
@@ -184,7 +166,7 @@ class Writer(KnownValues):
             target += ","
         shown = step.results[0]
         types = list(map(self._type, step.results))
-        comments = (self._comment(move.result, names, types) for move in step.moves)
+        comments = (self.comment(move.result, names, types) for move in step.moves)
         lines = self._statement(target, made, shown, indent)
         return [*itertools.chain.from_iterable(comments), *lines]
 
@@ -198,7 +180,7 @@ class Writer(KnownValues):
         shapes = list(map(self.program.shape, (*ring.operands(), result)))
         name = self.text[result] = self.names.of(result)
         given = list(map(self.read, ring.operands()))
-        lines = list(self._comment(ring.beside.move.result, [name], [self._type(result)]))
+        lines = list(self.comment(ring.beside.move.result, [name], [self._type(result)]))
         for target, made in ring.statements(name, given, shapes, self.names.fresh):
             shown = result if target == name else None
             lines += self._statement(target, made, shown, indent)
@@ -227,7 +209,7 @@ class Writer(KnownValues):
                 each.target
             )
             types = [] if shown is None else [self._type(shown)]
-            lines += [] if found is None else self._comment(found, [each.target], types)
+            lines += [] if found is None else self.comment(found, [each.target], types)
             lines += self._statement(each.target, each.made, shown, indent)
         if next(moves, None) is not None:
             raise InternalError(f"no code makes a communication of {kind.name}")
@@ -280,7 +262,7 @@ class Writer(KnownValues):
         if source.operator in ("max", "min") and step.result in self.stopped:
             given = f"lax.stop_gradient({given})"  # jax has no derivative of `lax.pmax`
         name = self.names.changed(step.result, change.kind)
-        lines = self._comment(step.result, [name], [self._type(step.result)])
+        lines = self.comment(step.result, [name], [self._type(step.result)])
         self.text[step.result] = name
         if 0 in shape:  # collectives do not accept empty arrays
             empty = "jnp.zeros", [integers(shape), dtype_text(self.program.of(step.result).dtype)]
@@ -298,7 +280,7 @@ class Writer(KnownValues):
         given = [self.read(move.operand) for move in moves]
         names = [self.names.changed(move.result, move.change.kind) for move in moves]
         types = [self._type(move.result) for move in moves]
-        lines = self._comment(_first_result(run[0]), names, types)
+        lines = self.comment(_first_result(run[0]), names, types)
         self.text.update((move.result, name) for move, name in zip(moves, names, strict=True))
         axes = axes_text(moves[0].change.axes)
         if len(moves) == 1:
@@ -348,85 +330,6 @@ class Writer(KnownValues):
     def _type(self, local: int) -> str:
         value = self.program.of(local)
         return notation(value.dtype, value.shape, self.program.values[local].layout)
-
-    def _comment(self, local: int, names: Sequence[str], types: Sequence[str]) -> list[str]:
-        """Return a placeholder line for the comment of the communication that produces a local
-        value, or no line if there is none. `_explained` replaces it later, because the comment may
-        name values that follow. `names`: the names that the communication's statement assigns;
-        `types`: the types in its comment."""
-        found = self.communications.get(local)
-        if found is None:
-            return []
-        said = found.reason
-        for name, every in self.names.results.items():
-            said = said.replace(f"{name} must", f"{every} must")
-        moved = self.moved[local]
-        own = self.program.of(moved).name
-        text = self.text.get(moved) or "".join(self.functions.paths.get(moved, ()))
-        said = re.sub(NAMES, lambda word: self._known_by_now(word, {own: text}), said)
-        self.rows[found.number] = WrittenRow(self.names.function, tuple(names), tuple(types), said)
-        return [f"{PLACE}{local}"]
-
-    def _explained(self, line: str, indent: int) -> list[str]:
-        """Return a line unchanged or, for a placeholder of `_comment`, the lines of the comment.
-        The comment's text also becomes the reason in the communication's row."""
-        if not line.startswith(PLACE):
-            return [line]
-        found = self.communications[int(line.removeprefix(PLACE))]
-        said = SPLIT.sub(self._split, self.rows[found.number].reason)
-        said = ELIDED.sub(self._needing(int(line.removeprefix(PLACE))), said)
-        said = re.sub(f"{MARK}(.*?){MARK}|{NAMES}", self._called, said)
-        self.rows[found.number] = replace(self.rows[found.number], reason=said)
-        return textwrap.wrap(
-            f"{found.head}: {said}",
-            WIDTH - indent * len(INDENT),
-            initial_indent="# ",
-            subsequent_indent="#   ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-
-    def _needing(self, local: int) -> str:
-        """Say which later step needs a value, as the start of a reason."""
-        step = self.users.needing(local)
-        if step is None:
-            return "a later step needs"
-        name = self._expression(self.program.of(step.results[0]).name)
-        return f"a later {step.op.kind}{f', {MARK}{name}{MARK},' if name else ''} needs"
-
-    @functools.cached_property
-    def users(self) -> Users:
-        """The steps that use each local value."""
-        return Users(self.program)
-
-    def _split(self, said: re.Match[str]) -> str:
-        """Return the matched words, which name the tensor whose dimension an axis splits instead.
-        Omit the name if the tensor has no expression here, because another value may have that
-        name."""
-        is_here = MARK in said[1] or self._expression(said[1])
-        return said[0] if is_here else " splits another dimension there"
-
-    def _known_by_now(self, word: re.Match[str], moved: Mapping[str, str]) -> str:
-        """Return the marked expression for a value of the program, as this function refers to it at
-        this point: that in `moved`, if it is the operand of the communication. Return any other
-        word unchanged."""
-        found = moved.get(word[2]) or self._expression(word[2])
-        return f"{word[1]}{MARK}{found}{MARK}" if found else word[0]
-
-    def _called(self, word: re.Match[str]) -> str:
-        """Return a marked expression, or the expression with which this function refers to a value
-        of the program, or "a value" if it has none here. Return any other word unchanged."""
-        other = "a value" if word[3] in self.locals else word[3]
-        return word[1] or f"{word[2]}{self._expression(word[3]) or other}"
-
-    def _expression(self, name: str) -> str:
-        every = [*reversed(self.locals.get(name, []))]
-        found = [self.text.get(v, "") or self.inline.get(v, "") for v in every]
-        if self.names is self.functions.names:  # results of calls are in scope here
-            ways = (self.functions.paths.get(v, ()) for v in every)
-            found += map("".join, ways)
-        paths = [text for text in found if text and "(" not in text]
-        return next((t for t in (*paths, *found) if t and (t in paths or len(t) <= LONGEST)), "")
 
 
 def _first_result(step: Step) -> int:

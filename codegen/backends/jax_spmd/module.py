@@ -161,18 +161,12 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
     """Return the context of the template, and the table of communications, which uses the module's
     names for values."""
     check_ops(partitioned.given.body)
-    local = partitioned.local
+    local, parameters = partitioned.local, partitioned.parameters
     found = communications(local)
-    parameters = partitioned.parameters
-    name = function_name(local.program.name)
-    sides = _Sides(partitioned)
-    types = sides.inputs([_type(local.of(v)) for v in local.body.arguments])
-    outputs = sides.outputs([_spec(local, v) for v in local.body.results])
-    called_back = tuple(called for _, called in host_functions(local.program.body))
+    name, sides = function_name(local.program.name), _Sides(partitioned)
     calls = stored_calls(partitioned)
     loaded = {call.name: call.lines for call in calls.values()}
-    own = PADDING_NAMES if partitioned.padding else ()
-    reserved = (name, *rings.taken, *KERNEL_NAMES, *called_back, *loaded, *own)
+    reserved = (name, *rings.taken, *loaded, *_reserved(partitioned))
     names = LocalNames(local, reserved, parameters, function=name)
     arrays = tuple(array_text(*pair) for pair in enumerate(partitioned.constants))
     stored = stored_text(partitioned.constants, blobs(calls))
@@ -187,28 +181,20 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
     writer.imports.update(dict.fromkeys([*rings.imports, *EXPORT[: len(calls)]]))
     functions.users.find(writer, [*functions.leaves.starts.values()])
     lines = [*_unpacked(writer, arguments, flattened), *writer.body(local.body, 1)]
-    made = sides.outputs([writer.read(result) for result in local.body.results])
-    lines += tree_lines(functions.whole(made), "return ", "", 1)
-    inputs = sides.inputs([_spec(local, v) for v in local.body.arguments])
-    axes = local.axes
+    lines += _return(writer, sides)
     options = [*([] if has_classes else [TEMPLATE]), *([INTERPRET] if rings.rings else [])]
     module = SpmdModule(
         name,
-        str(axes.mesh),
-        _axes_text(axes.pieces),
-        _axes_text(axes.mesh.axes),
-        not axes.whole,
+        str(local.axes.mesh),
+        _axes_text(local.axes.pieces),
+        _axes_text(local.axes.mesh.axes),
+        not local.axes.whole,
         tuple(_summary(list(found.values()))),
-        (
-            *tables({"IN_TYPES": types}, parameters, "TYPES"),
-            *tables({"IN_SHARDINGS": inputs, "OUT_SHARDINGS": outputs}, parameters, "SHARDINGS"),
-        ),
+        tuple(_ends(sides)),
         tuple(_moves(writer.tables)),
         ", ".join(parameters),
         listed([_literal(each) for each in parameters]),
-        tuple(
-            fitted(f"leaves, tree = jax.tree_util.tree_flatten_with_path({listed(parameters)})", 2)
-        ),
+        tuple(_flattening(parameters)),
         tuple(functions.lines),
         tuple(lines),
         checked,
@@ -224,6 +210,38 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
         tuple(_unpadded(sides)),
     )
     return module, writer.rows
+
+
+def _reserved(partitioned: Partitioned) -> tuple[str, ...]:
+    """Return the names of the module that no value may have, other than its own functions'."""
+    called_back = (called for _, called in host_functions(partitioned.local.program.body))
+    return (*KERNEL_NAMES, *called_back, *(PADDING_NAMES if partitioned.padding else ()))
+
+
+def _return(writer: Writer, sides: _Sides) -> list[str]:
+    """Return the statement that returns the results."""
+    made = sides.outputs([writer.read(result) for result in writer.program.body.results])
+    return tree_lines(writer.functions.whole(made), "return ", "", 1)
+
+
+def _ends(sides: _Sides) -> Iterator[str]:
+    """Yield the constants with the types and shardings of arguments and results."""
+    local, parameters = sides.program.local, sides.program.parameters
+    arguments, results = local.body.arguments, local.body.results
+    types = sides.inputs([_type(local.of(v)) for v in arguments])
+    shardings = {
+        "IN_SHARDINGS": sides.inputs([_spec(local, v) for v in arguments]),
+        "OUT_SHARDINGS": sides.outputs([_spec(local, v) for v in results]),
+    }
+    yield from tables({"IN_TYPES": types}, parameters, "TYPES")
+    yield from tables(shardings, parameters, "SHARDINGS")
+
+
+def _flattening(parameters: tuple[str, ...]) -> Iterator[str]:
+    """Yield the statement that flattens the arguments."""
+    yield from fitted(
+        f"leaves, tree = jax.tree_util.tree_flatten_with_path({listed(parameters)})", 2
+    )
 
 
 def _unpadded(sides: _Sides) -> Iterator[str]:

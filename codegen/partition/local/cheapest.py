@@ -28,7 +28,8 @@ from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.lower import Choice, lower
-from shardwright.codegen.partition.local.price_search import PricedPlan, PriceSearch
+from shardwright.codegen.partition.local.price_search import PriceSearch
+from shardwright.codegen.partition.local.priced_plan import PricedPlan
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import propagated_choices, propagated_layouts

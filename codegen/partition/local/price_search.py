@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from shardwright.codegen.moves.paths import A_COLLECTIVE
 from shardwright.codegen.ops.layout import LocalLayout
@@ -22,6 +21,7 @@ from shardwright.codegen.partition.local.costs import TERM, Costs
 from shardwright.codegen.partition.local.linear import with_terms
 from shardwright.codegen.partition.local.lower import Choice
 from shardwright.codegen.partition.local.ports import PORT
+from shardwright.codegen.partition.local.priced_plan import PricedPlan
 from shardwright.codegen.partition.local.small import small_updates
 from shardwright.codegen.partition.local.squares import Squares
 
@@ -49,17 +49,6 @@ TIE = 0.0001
 receives less is used."""
 LEAST = 0.01
 """Smallest gain, in bytes, for which the search changes anything."""
-
-
-class PricedPlan(NamedTuple):
-    """The splits of a program. `price`: their cost; `received`: the part that is received bytes."""
-
-    price: float
-    received: float
-    choice: Choice
-
-    def by_price(self) -> float:
-        return self.price
 
 
 class PriceSearch:
