@@ -109,7 +109,8 @@ def embedding(sizes: Sizes, devices: int) -> Piece:
 
 
 def norms(*names: str) -> Callable[[Sizes, int], Piece]:
-    """Return a function for the weights of the residual stream's norms, which all devices have."""
+    """Return a function that returns the piece with the norm weights of the residual stream.
+    Megatron and vLLM replicate them."""
 
     def made(sizes: Sizes, devices: int) -> Piece:
         del devices

@@ -2,7 +2,7 @@
 torch's own reshards of DTensors.
 
 Seconds are the CPU time of all threads of the calling process, so that other work on the machine
-counts little. They are the least of many rounds, in which all functions take turns: even if two
+counts little. They are the minimum over many rounds, in which all functions take turns: even if two
 functions are the same program, their medians differ by a quarter on a loaded machine. Each table is
 measured in separate processes.
 """

@@ -136,7 +136,7 @@ def permute(shape: Shape, dtype: str, source: Sharding, axes: Axes, *, pairs: Pa
             got=", ".join(map(str, (ref, *more))) if more else str(moves),
             expected="one axis"
             if more
-            else f"each of 0 to {size - 1} first in one pair and second in one pair",
+            else f"each of 0 to {size - 1} once as sender (i) and once as receiver (j)",
         )
     digit = mesh.digit(ref)
     positions = np.arange(mesh.size, dtype=np.int64)

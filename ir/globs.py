@@ -60,7 +60,7 @@ class Glob:
         `text` as it is. Raise InputError unless any other text has one star per hole."""
         if self.is_regex or _HOLE.findall(text) == [*self.holes]:
             return Glob(text)
-        if text.count("*") != len(self.holes) or "{" in text:
+        if text.count("*") != len(self.holes):  # the grammar of layouts takes no braces
             raise InputError(
                 "a tensor in a layout must have one star (*) for each wildcard of its rule",
                 got=f"{text} in a rule for {self.text}",

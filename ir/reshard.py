@@ -33,7 +33,7 @@ class Reshard:
     target: Sharding
     source_split: str
     target_split: str
-    # Not in `repr`, which is used only to hash modules without partial sums.
+    # Not in `repr`, to which `plan_hash` adds it.
     transposed: bool = field(repr=False)
     # The axes that stay unreduced, are reduced, or become unreduced.
     fate: Fate = field(init=False, repr=False, compare=False)

@@ -50,7 +50,7 @@ def about() -> dict[str, str]:
 def main() -> None:
     """Run the parts, and exit with status 1 if anything is wrong."""
     wanted = chosen(parts(), "TPU_CHECK_PARTS")
-    # In a separate process, because the parts need the chips.
+    # A process that asks occupies the chips until it ends, and the parts need them.
     asked = subprocess.run(_itself("about"), stdout=subprocess.PIPE, text=True, timeout=ASKED)
     if asked.returncode:
         raise SystemExit(asked.returncode)

@@ -1,4 +1,4 @@
-"""The flags that all commands of bundles have, with their help."""
+"""The flags that `emit`, `verify`, `compile`, `show`, `plan` and `measure` share."""
 
 from dataclasses import dataclass
 from typing import Annotated

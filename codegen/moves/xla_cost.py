@@ -38,7 +38,8 @@ def seconds_of_xla(found: XlaCollectives, network: Network, ids: Integers) -> fl
 
 def seconds_of_passes(nbytes: float, network: Network) -> float:
     """Return the time in seconds that a TPU takes to read and write `nbytes` bytes in passes
-    over memory; 0 on other devices, which make no passes."""
+    over memory. Return 0 for other devices, where these passes are not counted, and for a TPU
+    whose memory bandwidth is unknown."""
     topology = network.topology
     return nbytes / topology.memory if isinstance(topology, Torus) and topology.memory else 0.0
 

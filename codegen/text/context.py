@@ -160,7 +160,8 @@ def plan_hash(plan: Plan) -> str:
     reshard = plan.reshard
     ids = tuple(tuple(side.mesh.device_ids) for side in (reshard.source, reshard.target))
     how = plan.exchange.rule if isinstance(plan, DirectPlan) else tuple(map(_moved, plan.steps))
-    said = repr((reshard, ids, plan.strategy, how))
+    back = ("transposed",) if reshard.transposed else ()
+    said = repr((reshard, ids, plan.strategy, how, *back))
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 

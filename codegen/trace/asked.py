@@ -33,8 +33,8 @@ def _opened(sharding: Sharding, free: Sequence[int]) -> Sharding:
 
 
 def check_manual(sharding: Sharding, mesh: Mesh | None, manual: frozenset[str]) -> None:
-    """Raise InputError if a constraint uses a manual axis, or is on another mesh than the manual
-    computation."""
+    """Raise InputError if a constraint in a shard_map uses a manual axis, or is not on the mesh of
+    the shard_map."""
     if mesh is not None and sharding.mesh != mesh:
         raise InputError(
             "a constraint in a shard_map must be on the mesh of the shard_map",

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "178153f074a6505b",
+    "jax_xla": "3705e52324c462d7",
     "pallas_tpu": "bde1f41103c5c6c7",
-    "triton_gpu": "9155726cff6368ea",
+    "triton_gpu": "57f6625ae6821f47",
 }
 
 

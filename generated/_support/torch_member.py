@@ -12,7 +12,7 @@ from .torch_tensors import LINE, on
 
 PULLERS = 16  # number of programs that pull; `multiply` leaves as many SMs free for them
 SIZE = 2048  # number of elements in a block that is copied or added
-GROUP = 8  # number of rows of tiles multiplied together, for cache reuse
+GROUP = 8  # number of tile rows in a group, visited column by column, for cache reuse
 TMA_SINCE = 9, 0  # first compute capability with TMA
 HOW = "sum", "max", "min"  # operators of terms; kernels use their index
 POLLS = 500  # number of GPU polls in the time of one interpreter poll

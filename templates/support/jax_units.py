@@ -30,9 +30,10 @@ from .jax_digest import checked_of, with_digest, words
 
 
 def needed(kind, rounds, size, digest):
-    """Return the maximum bytes that a device holds for a tensor besides its buffers: in each
-    round the line before and after the exchange, the elements that it rearranges, and with
-    digests the 4-byte words that senders and receivers hash. `size`: the number of devices."""
+    """Return an upper bound on the bytes that a device holds for a tensor besides its buffers,
+    summed over the rounds. In each round it holds its line before and after the exchange, and the
+    elements that it rearranges. Digests add the 4-byte words that senders and receivers hash.
+    `size`: the number of devices."""
     shapes, total = _shapes(kind.target), 0
     for (forms, stays), moves in rounds:
         line = _length(kind, forms, digest and not stays)

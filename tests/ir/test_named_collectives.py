@@ -140,7 +140,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
         """
         pairs: each coordinate must send once and receive once
         got: [(0, 1), (1, 0)]
-        expected: each of 0 to 3 first in one pair and second in one pair
+        expected: each of 0 to 3 once as sender (i) and once as receiver (j)
         """,
     ),
 )

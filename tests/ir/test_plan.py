@@ -20,6 +20,7 @@ from shardwright.codegen.cli import app
 from shardwright.codegen.moves import plan
 from shardwright.codegen.moves.holders import Loads, candidates
 from shardwright.codegen.spec.description import Description
+from shardwright.codegen.text.context import plan_hash
 from shardwright.ir import Mesh, Reshard
 from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.errors import InputError
@@ -260,3 +261,14 @@ def test_steps_are_not_taken_for_an_exchange() -> None:
         "got: basis, no steps\n"
         "expected: direct; `shardwright plan` lists the steps of others"
     )
+
+
+def test_plans_of_cotangents_have_their_own_hash() -> None:
+    """A module that moves cotangents back is not the peer of one that moves values."""
+    mesh = Mesh({"x": 2})
+    source, target = mesh.sharding('[{}], unreduced={"x"}'), mesh.sharding('[{"x"}]')
+    hashes = {
+        plan_hash(plan(Reshard((4,), "float32", source, target, transposed=back)))
+        for back in (False, True)
+    }
+    assert len(hashes) == 2

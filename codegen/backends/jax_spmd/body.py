@@ -255,8 +255,9 @@ class Writer(Comments):
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
         # An operand is recomputed behind a barrier, because XLA would otherwise reuse the earlier
-        # value. The barrier also follows a concatenation: XLA on CPU would otherwise send its
-        # operands as the blocks, in different layouts, and then reject them.
+        # value. The barrier also follows a concatenation. Without it, XLA on CPU makes the
+        # operands of the concatenation the blocks of the exchange, and then fails because their
+        # layouts differ.
         if step.again or (step.operand in self.joined and change.kind in EXCHANGED):
             given = f"lax.optimization_barrier({given})"
         if source.operator in ("max", "min") and step.result in self.stopped:

@@ -36,8 +36,8 @@ def known_number(text: OpText, values: Sequence[object]) -> Number | None:
             made = kind.computed(*given)
         elif dtypes[-1] == dtypes[0]:
             made = given[0]
-        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":  # platforms differ out of range
-            return None
+        elif dtypes[0][0] == "f" and dtypes[-1][0] in "iu":
+            return None  # platforms convert floats out of range to different integers
         else:
             made = given[0].astype(dtype_name(dtypes[-1]).removesuffix("_"))
     found: Number = made.item()

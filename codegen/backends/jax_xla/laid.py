@@ -80,8 +80,8 @@ def is_small_float(reshard: Reshard) -> bool:
 
 
 def moves_floats(reshard: Reshard, how: How, exchange: Exchange) -> bool:
-    """Return whether small floats can pass through a module on a TPU unchanged: the module only
-    moves them, and pads no shard or box."""
+    """Return whether every bit of narrow floats passes through a module on a TPU unchanged. It
+    does if the module only moves them, and pads no shard or box."""
     if not is_small_float(reshard) or short_dims(exchange.source) or short_dims(exchange.target):
         return False
     laid = tuple(laid_by(how, exchange))

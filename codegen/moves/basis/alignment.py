@@ -147,8 +147,8 @@ def _runs(
 def _of_slot(
     dim: int, count: int, lacking: tuple[Digits, ...]
 ) -> Iterator[tuple[tuple[Digits, ...], tuple[Digits, ...]]]:
-    """Yield the ways for slot number `dim` to take missing digits: the digits that it takes from
-    each dimension, and the digits that each dimension still misses.
+    """Yield each way in which slot number `dim` can take missing digits, as two tuples: the digits
+    that it takes from each dimension, and the digits that each dimension still lacks.
 
     `count`: the number of parts of the slot. `lacking`: the missing digits of each dimension.
     """

@@ -136,13 +136,13 @@ class _Search:
 
     @property
     def overlaps(self) -> bool:
-        """Whether devices can move parts while they multiply, and candidates are ranked by
-        seconds."""
+        """Whether candidates are ranked by seconds and devices can move parts while they
+        multiply."""
         return not self.by_bytes and not is_processor(self.network.topology)
 
     @property
     def pulls(self) -> bool:
-        """Whether kernels can pull parts, and candidates are ranked by seconds."""
+        """Whether candidates are ranked by seconds and kernels can pull parts."""
         return not self.by_bytes and reads_peers(self.network, self.matmul.mesh)
 
     def check_pulls(self) -> None:

@@ -11,8 +11,8 @@ COUNTED = 2**32
 
 
 def random_bits(tensors: OpTensors) -> LocalForm | None:
-    """Return the form of random bits from one threefry key. Return None for other keys, and if the
-    bits depend on the number of positions."""
+    """Return the form of random bits from one threefry key. Return None for other keys, for 64-bit
+    bits, for 2**32 or more positions, and if the bits depend on the number of positions."""
     key, bits = tensors.values
     counted = math.prod(bits.shape) < COUNTED and not bits.dtype.endswith("64")
     partitionable = dict(tensors.op.params).get("partitionable") is True

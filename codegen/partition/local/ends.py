@@ -211,7 +211,8 @@ def _moved_ends(op: Op, moved: Sequence[Dims], padded: PaddedBody) -> list[Dims]
 
 
 def _uneven(op: Op, padded: PaddedBody) -> Iterator[int]:
-    """Yield the dimensions with padded ends along which an op moves rows."""
+    """Yield the dimensions along which the tensors of an op differ in extent and one has a padded
+    end."""
     values = padded.values
     tensors = [v for v in (*op.operands, *op.results) if values.given[v].shape]
     for dim in range(len(values.given[op.results[0]].shape)):
