@@ -129,7 +129,8 @@ def by_clock(run: Callable[[], object]) -> float:
 
 
 def table(rows: list[Row], where: str) -> Table:
-    """Return the rows as a table, with rates in bytes per second that count each byte once."""
+    """Return the rows as a table. Rates are in GB/s and count each byte once, although a copy reads
+    and writes it."""
     made = Table(title=f"Reshards on {where} against a copy of as many bytes")
     for column in ("reshard", "devices", "MiB", "tile MiB", "copy GB/s", "reshard GB/s"):
         made.add_column(column, justify="left" if column == "reshard" else "right")

@@ -264,7 +264,7 @@ def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
     words = re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))
-    if rest and _number(rest[-1]) is not None:  # there are several
+    if rest and _number(rest[-1]) is not None:  # an item of a list: use the singular
         words[-1] = re.sub(r"(?<=[^s])s$", "", words[-1])
     return re.sub(r"_\d+$", "", "_".join(word for word, _ in itertools.groupby(words)))
 

@@ -112,7 +112,7 @@ class Comments(KnownValues):
         return word[1] or f"{word[2]}{self._expression(word[3]) or other}"
 
     def _expression(self, name: str) -> str:
-        every = [*reversed(self.locals.get(name, []))]
+        every = self.locals.get(name, [])  # the value itself first, then its moved copies
         found = [self.text.get(v, "") or self.inline.get(v, "") for v in every]
         if self.names is self.functions.names:  # results of calls are in scope here
             ways = (self.functions.paths.get(v, ()) for v in every)

@@ -78,7 +78,8 @@ class Functions:
             self.paths.update((v, own.path(at, slot)) for slot, v in enumerate(call.results))
 
     def call(self, writer: LeafWriter, step: CallFunction, indent: int) -> list[str]:
-        """Return the lines of all calls of a function, or none for calls after the first."""
+        """Return the lines of all calls of a function if `step` is the first of them, otherwise
+        none."""
         number = step.function
         if step is not self.calls[number][0]:
             return []

@@ -78,7 +78,9 @@ class LocalNames:
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""
         base = re.sub(r"\W", "_", name)
-        base = base.lower() if base.isupper() and len(base) > 1 else base  # a constant: capitals
+        base = (
+            base.lower() if base.isupper() and len(base) > 1 else base
+        )  # capitals would look like a constant
         base = f"v{base}" if not base or base[0].isdigit() else base
         base = f"{base}_" if keyword.iskeyword(base) else base
         found, number = base, 1

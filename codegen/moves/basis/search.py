@@ -96,7 +96,8 @@ class Search:
         return TIE * self.estimates.network.topology.least_latency
 
     def run(self) -> Path | None:
-        """Return the cheapest path, or None if no path fits in memory."""
+        """Return the cheapest path, or the best path found if the search stops after MOST_LOOKED
+        expansions. Return None if no path fits in memory."""
         self._reach(self.basis.start, 0.0, None)
         if self.known is not None and self.known.steps:
             total = self.known.seconds + len(self.known.steps) * self._tie

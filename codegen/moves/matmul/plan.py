@@ -265,8 +265,8 @@ def _touched(product: Multiplication) -> int:
 
 def _no_loop(matmul: Matmul, loop: str) -> InputError:
     return InputError(
-        "no gather of an operand or scatter of the result can become this loop: the dimension must "
-        "divide evenly into its shards",
+        "no all-gather of an operand or reduce-scatter of the result can run as this loop: the "
+        "dimension that it gathers or scatters must divide evenly into its shards",
         argument="loop",
         got=f"{loop}, of lhs {matmul.lhs.sharding} and rhs {matmul.rhs.sharding} to {matmul.out}",
         expected='"auto" or "never"' + (', or "one"' if loop == "both" else ""),

@@ -116,7 +116,7 @@ def fit(topology: Topology, samples: Sequence[Sample]) -> Fit:
 @dataclass(frozen=True)
 class _Model:
     """The samples, and the topology before the fit. `counted`: the topology with a value for every
-    figure of its kind; `names`: the figures that it counts."""
+    figure of its kind; `names`: the names of these figures."""
 
     given: Topology
     counted: Topology

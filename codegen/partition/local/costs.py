@@ -99,7 +99,7 @@ class Costs:
             for members in self.members
         ]  # the wires of each op's tensors, in order
         self.of_no_argument = self._of_no_argument()
-        self.share = 1.0  # the share of its cost with which computation counts
+        self.share = 1.0  # the fraction of the cost of computation that counts
         self.term = 0.0  # set to TERM once a plan is found; earlier it would hide better plans
         self.split: list[FactorAxes | None] = [None] * len(self.ops)  # None: not chosen yet
         self.layouts: list[OpLayouts | None] = [None] * len(self.ops)

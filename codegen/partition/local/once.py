@@ -46,8 +46,8 @@ class _Once:
         self.same: dict[int, int] = {}
 
     def layers(self) -> dict[int, tuple[int, int]]:
-        """Return the repeated stretch and the copy of each op of the program's body that is in a
-        layer, by the index of the op."""
+        """Return two numbers for the index of each op of the program's body that is in a layer:
+        that of the repeated stretch, and that of the copy of it that contains the op."""
         return {
             place: (number, copy)
             for number, each in enumerate(tied(self.program, self.axes))

@@ -523,13 +523,13 @@ def test_devices_that_hops_do_not_lead_to() -> None:
         with pytest.raises(InputError) as caught:
             pallas_tpu.refuse(made)
         assert str(caught.value) == (
-            "topology: some tiles must go farther than one send (a power of two of links along "
-            "one axis) can, and devices in this order cannot forward them\n"
+            "topology: some tiles must travel farther than one send reaches (a power of two of "
+            "links along one axis), and devices in this order cannot forward them\n"
             "got: torus:2x4,wrap=0x0,bandwidth=5e+10,latency=1e-06,powers_of_two=1,ragged=512,"
             "memory=8.19e+11, "
             f"device ids {', '.join(map(str, mesh.device_ids))}\n"
-            "expected: a mesh that fills axes of the torus, or halves of them, so that every digit "
-            "of a device id is one along an axis; or no topology, and a module for other chips"
+            "expected: a mesh over whole or half axes of the torus, with device ids in the order "
+            "of these axes; or no topology, if the module is for other chips"
         )
         assert sw.emit(made.reshard, ("pallas_tpu",)).plan.prediction is None
 

@@ -224,8 +224,8 @@ def test_a_loop_that_there_is_none_of() -> None:
     assert message(
         lambda: planned("P('d')", "P()", "P('d')", loop="one", shapes=((9, 7), (7, 5)))
     ) == (
-        "loop: no gather of an operand or scatter of the result can become this loop: the "
-        "dimension must divide evenly into its shards\n"
+        "loop: no all-gather of an operand or reduce-scatter of the result can run as this loop: "
+        "the dimension that it gathers or scatters must divide evenly into its shards\n"
         'got: one, of lhs [{"d"}, {}] and rhs [{}, {}] to [{"d"}, {}]\n'
         'expected: "auto" or "never"'
     )

@@ -210,12 +210,12 @@ def refuse_unreached(grid: Grid, plan: DirectPlan) -> None:
     receivers."""
     if not grid.reaches() and not grid.is_direct(*grid.pairs(moved(plan))):
         raise InputError(
-            "some tiles must go farther than one send (a power of two of links along one axis) "
-            "can, and devices in this order cannot forward them",
+            "some tiles must travel farther than one send reaches (a power of two of links along "
+            "one axis), and devices in this order cannot forward them",
             argument="topology",
             got=f"{plan.prediction.topology}, device ids {_some(grid.ids)}",  # type: ignore[union-attr]
-            expected="a mesh that fills axes of the torus, or halves of them, so that every digit "
-            "of a device id is one along an axis; or no topology, and a module for other chips",
+            expected="a mesh over whole or half axes of the torus, with device ids in the order of "
+            "these axes; or no topology, if the module is for other chips",
         )
 
 

@@ -65,7 +65,7 @@ def run(module: ModuleType, case: Case) -> tuple[str, ...]:
     pushed = _push(module, case, execution)
     bounded = _bounded(module, case)
     derivative = ("derivative",) if case.derivative else ()
-    # Trace copies last, so that faults that running finds are reported first.
+    # Trace the copies after running the module: a fault in its results is reported first.
     copies = check_copies(compare.named(module, "_HOST").phases)
     return (*CHECKS, *bounded, *derivative, *pushed, *copies, *check_among_ranks(module, case))
 
