@@ -134,8 +134,13 @@ def _bounded(op: Op, padded: PaddedBody) -> Op | None:
     indices cannot be changed. An index beyond the last row stays beyond the padded rows if the mode
     drops it, and otherwise becomes the index of the last row."""
     dims, values = indexed_dims(op), padded.values
-    kept = [dim for dim in dims if dim in values.ends[op.operands[0]]]
     mode, is_read = str(op.param("mode")) if dims else "", op.kind == "gather"
+    kept = [
+        dim
+        for dim in dims
+        if dim in values.ends[op.operands[0]]
+        or (not is_read and values.is_wanted(op.results[0], dim))
+    ]
     if not kept or (not is_read and mode != "CLIP"):  # nothing reads additions to padded rows
         return op
     table, indices, *others = op.operands
