@@ -30,6 +30,13 @@ def test_the_sweep_of_random_functions(start: int) -> None:
     assert wrong("emitted_process.py", "edges", str(start), str(start + 8)) == {}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [114, 118])
+def test_random_functions_that_were_wrong(seed: int) -> None:
+    """The gradient of rows taken with mode="clip", and a docstring of more than 100 columns."""
+    assert wrong("emitted_process.py", "edges", str(seed), str(seed + 1)) == {}
+
+
 @pytest.mark.parametrize("mode", ["cheapest", pytest.param("as_shardy", marks=pytest.mark.slow)])
 def test_padded_arrays_in_and_out(mode: str) -> None:
     """Steps, scans, dtypes, donation, meshes of Explicit axes; the padding of arguments is NaN."""

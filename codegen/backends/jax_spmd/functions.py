@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -158,7 +159,8 @@ class Functions:
         )
         more = "" if is_filled else "; return the values that later steps need"
         document = f'"""Compute {which}{more}."""'
-        lines = [document, *lines, *tree_lines(given, "return ", "", 1)]
+        described = textwrap.wrap(document, WIDTH - len(INDENT), break_on_hyphens=False)
+        lines = [*described, *lines, *tree_lines(given, "return ", "", 1)]
         same = self._written.setdefault((*listed, *lines), self.given[number].function)
         if same == self.given[number].function:
             self.lines += ["", "", *header, *indented(lines)]

@@ -253,8 +253,8 @@ class UserFunctions:
 
 
 def _with_all_results(calls: Sequence[UserSteps]) -> Iterator[UserSteps]:
-    """Yield calls whose steps have the same kinds, changed so that each returns every value that any
-    of the calls returns."""
+    """Yield calls whose steps have the same kinds, changed so that each returns every value that
+    any of the calls returns."""
     places = sorted({place for each in calls for place in each.places()})
     for each in calls:
         values = each.values()
