@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -276,6 +277,18 @@ def classes_are_unique(given: Tree) -> Iterator[str]:
             yield f"{name} is in {', '.join(paths)}"
 
 
+def file_names_are_unique(given: Tree) -> Iterator[str]:
+    """Rule 5: no two files have one name in folders of one name, but in sibling backends."""
+    homes = defaultdict(list)
+    for path, _ in sources(given):
+        at = PurePosixPath(path)
+        if at.name != "__init__.py":
+            homes["/".join(at.parts[-2:])].append(path)
+    for paths in homes.values():
+        if len(paths) > 1 and not all(path.startswith("codegen/backends/") for path in paths):
+            yield f"{' and '.join(sorted(paths))} have one name"
+
+
 def files_are_short(given: Tree) -> Iterator[str]:
     """Rule 7: a file and a function longer than this are split."""
     for path, text in given.items():
@@ -367,6 +380,11 @@ BREACHES: dict[Rule, tuple[str, str, str]] = {
         "class Layout: ...",
         "Layout is in ir/layout.py, ir/mesh.py",
     ),
+    file_names_are_unique: (
+        "codegen/show/ir/mesh.py",
+        "MESH = 1",
+        "codegen/show/ir/mesh.py and ir/mesh.py have one name",
+    ),
     files_are_short: (
         "ir/tiles.py",
         "def planted() -> None:\n" + "    print()\n" * 51,
@@ -401,7 +419,7 @@ def test_rule(rule: Rule) -> None:
 def test_breach(rule: Rule) -> None:
     """A tree with one planted breach does not, and that is what the rule says."""
     path, planted, said = BREACHES[rule]
-    text = tree()[path]
+    text = tree().get(path, "")
     breached = {**tree(), path: f"{text}\n{planted}\n"}
     line = breached[path][: breached[path].index(planted)].count("\n") + 1
     count = len(re.findall(r"\{% if ", breached[path]))
@@ -417,6 +435,24 @@ def test_every_file_has_a_layer() -> None:
     rooms = [room for row in LAYERS for room in row]
     assert [room for room in rooms if not any(path.startswith(room) for path in paths)] == []
     assert all(PurePosixPath(path).suffix == ".py" for path in PRIVATE)
+
+
+EMITTED = """
+import sys
+import shardwright as sw
+mesh = sw.Mesh({"x": 2, "y": 3})
+sides = mesh.sharding('[{"x"}, {"y"}]'), mesh.sharding('[{"y"}, {"x"}]')
+sw.emit(sw.Reshard((12, 12), "int8", *sides), (sys.argv[1],)).files("a")
+print(*(name for name in sys.modules if name.startswith("shardwright.codegen.backends.")))
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_emitting_with_one_backend_imports_no_other(backend: str) -> None:
+    command = [sys.executable, "-c", EMITTED, backend]
+    names = subprocess.run(command, text=True, capture_output=True, check=True).stdout.split()
+    found = {name.split(".")[3] for name in names} & set(BACKENDS)
+    assert found == {backend}
 
 
 def test_no_two_test_files_have_one_name() -> None:

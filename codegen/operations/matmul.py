@@ -76,7 +76,7 @@ class MatmulAnswers(Answers[MatmulDescription]):
 
     def report(self, job: ModuleJob[MatmulDescription], runs: Runs) -> Report:
         """Return the verdict on a module and its gradients."""
-        from shardwright.codegen.operations.verify.matmul import report_matmul
+        from shardwright.codegen.operations.verify.matmuls import report_matmul
 
         return report_matmul(job.said, job.module, runs.runner, runs.twins)
 
