@@ -149,6 +149,26 @@ def test_what_changes_no_bit_is_not_written() -> None:
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_layer_has_the_name_of_its_weights() -> None:
+    """Although one of its results has a name of its own in the program's results."""
+
+    def step(params: Any, x: Any) -> Any:
+        caches = []
+        for layer in params["layers"]:
+            k = x @ layer["wk"]
+            shifted = k - jnp.max(k, axis=1, keepdims=True)
+            weights = jnp.exp(shifted) / jnp.sum(jnp.exp(shifted), axis=1, keepdims=True)
+            x = x + jnp.tanh(weights @ layer["wo"]) * jnp.mean(x, axis=1, keepdims=True)
+            caches.append({"k": k, "v": weights})
+        return x, caches
+
+    weights = {name: jax.ShapeDtypeStruct((8, 8), jnp.float32) for name in ("wk", "wo")}
+    params, x = {"layers": [weights] * 4}, jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    made = text(step, params, x, mesh=sw.Mesh({"d": 1}))
+    assert "def layer(" in made
+    assert '"""Compute a layer, one of 4' in made
+
+
 def test_an_optimizer_is_one_function_for_each_layer() -> None:
     """Although it maps over trees op by op. Its results are named as in the user's function, and
     keys as the function's values."""

@@ -77,9 +77,10 @@ def call_names(
         if layer.startswith(BACKWARD):
             words = (f"{word}_backward", f"{word}_gradients")
         elif not layer:
-            parts = _parts(program, own, calls, places)
+            is_whole = _is_layer(program, number, calls)
+            parts = [] if is_whole else _parts(program, own, calls, places)
             said = listed_words(parts) if parts else ""
-            if not parts and (most := _most_common(program, number)):
+            if not parts and not is_whole and (most := _most_common(program, number)):
                 parts, said = [most], f"part of the {most}"
             layer = f"{said} of a {item}" if said else f"a {item}"
             words = ("_".join((word, *parts)), "_".join((f"{word}s", *parts)))
@@ -87,6 +88,21 @@ def call_names(
         ends = ends_of(program, own, calls, places)
         out.append(CallNames(function, made, ends, layer, scope[-1] if scope else ""))
     return tuple(out)
+
+
+def _is_layer(program: LocalProgram, number: int, calls: Sequence[CallFunction]) -> bool:
+    """Return whether a function computes a layer, whatever its results are called: each call reads
+    a result of the call before, the function has most of the steps that repeat, and neither it nor
+    any other function has a scope."""
+    made, read = (
+        {program.values[local].value for local in locals_}
+        for locals_ in (calls[0].results, calls[1].operands)
+    )
+    sizes = [sum(isinstance(s, Compute) for s in each.steps) for each in program.functions]
+    backward = any(re.match("d_|bwd_", program.of(v).name) for v in calls[0].results)
+    if backward or not made & read or 2 * sizes[number] <= sum(sizes):
+        return False
+    return not any(scope_of_calls(program, each) for each in range(len(sizes)))
 
 
 def _parts(
