@@ -80,8 +80,8 @@ class Row:
 
     @property
     def over(self) -> float:
-        """By how much the fastest module exceeds XLA's own plan, as a fraction of the plan's
-        seconds; 0 if the plan does not keep every bit."""
+        """The fraction by which the fastest module takes longer than XLA's own plan; 0 if it
+        does not take longer, or if XLA's plan does not keep every bit."""
         took = self.best[0].cost.seconds
         return max(took / self.xla.seconds - 1 - ROUNDING, 0.0) if took and self.keeps else 0.0
 

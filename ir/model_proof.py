@@ -112,7 +112,7 @@ def _check_members(plan: ModelPlan, data: dict[str, Any]) -> None:
         raise ProofError(f"{next(iter(expected))[0]}: no relay moves it")
     ends = [0, *data["buckets"]]
     if ends[-1] != pieces or ends != sorted(ends):
-        raise ProofError(f"buckets end at {ends[-1]} of {pieces} pieces")
+        raise ProofError(f"bucket ends must ascend to {pieces} pieces; the last is {ends[-1]}")
 
 
 class _OfKind:

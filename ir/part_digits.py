@@ -203,7 +203,7 @@ def _digits(offsets: Integers, steps: Integers, counts: Integers) -> Integers:
         found[:, number] = taken
         rest = rest - taken * step
     if rest.any():
-        raise ProofError("a step of a relay misses the elements of a part")
+        raise ProofError("an offset of a relay is between two elements of a part")
     return found
 
 

@@ -7,7 +7,8 @@ import os
 DRY = os.environ.get("TPU_CHECK_DRY") == "1"
 DEVICES = int(os.environ.get("TPU_CHECK_DEVICES") or 8)
 if DRY:
-    # Interpret mode needs one device more than a kernel has. JAX reads both variables on import.
+    # Interpret mode needs one more device than a kernel runs on. JAX reads both variables on
+    # import.
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES + 1}"
     os.environ["JAX_PLATFORMS"] = "cpu"

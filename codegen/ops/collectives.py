@@ -88,7 +88,7 @@ def _axes(text: OpText) -> str:
             "a collective in a shard_map must include all devices along its axes",
             argument="fn",
             got=f"axis_index_groups of {text.op.kind}{f', {text.op.line}' if text.op.line else ''}",
-            expected="no axis_index_groups; a mesh can have such groups as an axis",
+            expected="no axis_index_groups; make such groups an axis of the mesh instead",
         )
     return axes_text(text.axes.spelled(axes_of(text.op)))
 

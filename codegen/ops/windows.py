@@ -33,8 +33,8 @@ def _window_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
 
 
 def _select_and_scatter_add_rule(op: Op, operands: Shapes, results: Shapes) -> Rule:
-    """Return the rule of the gradient of a maximum over windows. Its operands are the cotangents of
-    windows, and the tensor from which windows were selected."""
+    """Return the rule of the gradient of a maximum over windows. Its operands are the cotangents
+    of the windows, and the tensor that contains the windows."""
     build = Builder(operands, results)
     size = op.integers("window_dimensions")
     for dim, extent in enumerate(results[0]):

@@ -46,7 +46,7 @@ def _placed(axes: CutAxes, mesh: Any, layouts: Iterable[LocalLayout]) -> Iterato
 
     if not isinstance(mesh, Mesh) or tuple(mesh.shape.items()) != axes.mesh.axes:
         raise InputError(
-            "arguments are placed on a jax mesh with the axes of the program's",
+            "the mesh must be a jax mesh with the axes of the program's mesh",
             argument="mesh",
             got=in_a_line(getattr(mesh, "shape", mesh)),
             expected=f"a jax.sharding.Mesh with the axes {dict(axes.mesh.axes)}",
@@ -146,7 +146,8 @@ def _type(dtype: str, shape: tuple[int, ...]) -> str:
 
 
 def _padded(x: Any, shape: tuple[int, ...]) -> Any:
-    """Pad an array with zeros at its ends up to a shape. NumPy arrays stay on the host."""
+    """Pad an array with zeros to a shape, at the end of each dimension. NumPy arrays stay on
+    the host."""
     if x.shape == shape:
         return x
     import jax.numpy as jnp

@@ -88,8 +88,8 @@ class Partitioned(Drawn):
 
     @functools.cached_property
     def computed(self) -> float:
-        """The cost of a device's computation, as in the search: the bytes that it could receive in
-        that time."""
+        """The cost of a device's computation, rated as in the search: the bytes that the device
+        could receive in the time of the computation."""
         return computed(self.local)
 
     @property

@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "3705e52324c462d7",
-    "pallas_tpu": "bde1f41103c5c6c7",
+    "jax_xla": "1616dd9e8597700b",
+    "pallas_tpu": "39d20d07887da4f1",
     "triton_gpu": "57f6625ae6821f47",
 }
 

@@ -13,9 +13,9 @@ from .jax_meshes import apart, mapped
 
 
 class TwoOrders(OneOrder):
-    """A reshard outside `jax.jit`. Rank r is the device with the r-th id of the sorted union of
-    both meshes; `target_mesh` defaults to the devices of `mesh` in the target's order, if it has
-    them all."""
+    """A reshard between meshes of different devices or device orders; only outside `jax.jit`.
+    Rank r is the device with the r-th id of the sorted union of both meshes. `target_mesh`
+    defaults to the target's devices in its order, if `mesh` has all of them."""
 
     def eager(self, x, source, target, interpret, collective_id):
         """Return the result for a concrete array, outside `jax.jit`."""

@@ -32,8 +32,8 @@ def pairs_of(program):
 
 
 def check_pairs(program, devices):
-    """Raise ValueError if a v5e cannot send directly to a receiver of a program. `devices`: the
-    devices by rank."""
+    """Raise ValueError if a sender of a program cannot send directly to its receiver on a v5e.
+    `devices`: the devices by rank."""
     sender, receiver = program.pairs() if program.pairs else pairs_of(program)
     # whether the module expects a device order that makes all offsets powers of two
     powers_of_two = program.powers_of_two

@@ -97,7 +97,7 @@ def test_messages() -> None:
             got: a value of type str
             expected: i32[9] or (padded) i32[16]"""),
         "Partitioned.pad on a mesh": exactly("""
-            mesh: arguments are placed on a jax mesh with the axes of the program's
+            mesh: the mesh must be a jax mesh with the axes of the program's mesh
             got: 8
             expected: a jax.sharding.Mesh with the axes {'d': 8}"""),
         "Partitioned.unpad": exactly("""

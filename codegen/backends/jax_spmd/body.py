@@ -75,7 +75,7 @@ class Writer(Comments):
     is_of_leaf: bool = False  # whether it writes a function for leaves of several shapes
     is_typed: bool = True  # whether comments have the types of values
     is_lined: bool = True  # whether comments have the user's lines
-    around: int = 0  # the number of calls of the user's functions around what it writes
+    around: int = 0  # the number of calls of user functions that enclose the written steps
     locals: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """The local values with each name."""
 

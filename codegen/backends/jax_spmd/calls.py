@@ -237,8 +237,8 @@ def parameters(
 
 
 def common_name(texts: Sequence[str]) -> str:
-    """Return a name for the parameter for which calls pass these expressions: their last word
-    without its number, or the words with which all of them begin, or "".
+    """Return a parameter name for the expressions that calls pass as its argument: their last
+    word without its number, or the words with which all of them begin, or "".
 
     >>> common_name(["x", 'layers[0]["x_3"]'])
     'x'

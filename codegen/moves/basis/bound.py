@@ -23,7 +23,7 @@ from shardwright.codegen.moves.network.links import Network
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import ids_of, positions_of
 
-# The largest host for the bound of `hosts.py`, which compares all pairs of its devices.
+# The most devices per host for which `hosts.py` computes its bound: it compares all pairs.
 LARGEST_HOST = 64
 
 

@@ -40,7 +40,7 @@ def flows(exchange: Exchange, itemsize: int, taken: Taken = _exactly) -> Iterato
             "too many transfers to route",
             argument="topology",
             got=f"{total:,} transfers",
-            expected=f"at most {MOST_ROUTED:,}; or no topology, or the strategy basis",
+            expected=f"at most {MOST_ROUTED:,}; or no topology, or strategy basis",
         )
     for start in range(0, total, CHUNK):
         number = np.arange(start, min(start + CHUNK, total), dtype=np.int64)

@@ -94,8 +94,8 @@ class ValueFlow:
         return own * (parts - 1)
 
     def view_of(self, local: int) -> int:
-        """Return the value from which a value is broadcast, reshaped or cast without changing the
-        number of elements, or the value itself."""
+        """Return the original of a value that was only broadcast, reshaped or cast, with the
+        same number of elements; the value itself if it was not."""
         while isinstance(step := self.makers.get(local), Compute) and step.op.kind in (
             *("broadcast_in_dim", "convert_element_type", "copy", "reshape", "squeeze"),
         ):
