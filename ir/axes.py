@@ -178,3 +178,9 @@ def check_name(name: object, where: Where = ()) -> None:
         expected='a name such as "x"',
         where=where,
     )
+
+
+def axes_text(names: Sequence[str]) -> str:
+    """Format the axis names of a collective as an expression: one string, or a tuple."""
+    quoted = [f'"{name}"' for name in names]
+    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"

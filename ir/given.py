@@ -207,3 +207,12 @@ class _GivenReader(NamedTuple):
 
 def _is_entry(given: object) -> bool:
     return given is None or isinstance(given, str | tuple)
+
+
+def read_text(key: str, value: object) -> str:
+    """Return `value` if it is a string. Raise InputError for any other type."""
+    if isinstance(value, str):
+        return value
+    raise InputError(
+        f"{key} must be a string", argument=key, got=value, expected="a string in quotes"
+    )

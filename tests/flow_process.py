@@ -124,7 +124,7 @@ def of_outside() -> dict[str, str]:
     avals, mesh = (models.shaped(8, 8), models.shaped(8, 8)), models.jax_mesh(d=2)
     sides = {"mesh": sw.Mesh({"d": 2}), "mode": "cheapest"}
     split = {"in_shardings": ('[{}, {"d"}]', "[{}, {}]"), "out_shardings": '[{}, {"d"}]'}
-    along = sw.partition(softmax, *avals, **sides, **split)
+    along = sw.partition(softmax, *avals, **sides | {"mode": "as_shardy"}, **split)
     assert "lax.pmax(" in sw.emit(along).module
     program = sw.partition(fn, *avals, **sides, in_shardings=('[{"d"}, {}]',) * 2)
     given = gradient_of, fn, avals, program, mesh

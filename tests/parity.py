@@ -40,7 +40,7 @@ def read(text: str, rank: int) -> list[str]:
 def by_kind() -> Any:
     """Leave values the names that tracing gives them, as `dot_general_0`, by which they are paired
     with Shardy's."""
-    return mock.patch.object(tracing, "named", lambda program, noted: program)
+    return mock.patch.object(tracing, "named", lambda program, *_: program)
 
 
 def compare(

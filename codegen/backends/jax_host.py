@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.codegen.backends.base import Request
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.context import (
     SIDES,
     ModuleText,
@@ -26,6 +25,7 @@ from shardwright.codegen.text.docstring import (
 )
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, wrapped
 from shardwright.codegen.text.table import permutation, transfer_table
+from shardwright.ir.axes import axes_text
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef

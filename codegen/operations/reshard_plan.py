@@ -16,8 +16,7 @@ from shardwright.codegen.moves.plan import network_of
 from shardwright.codegen.moves.relabel import relabel
 from shardwright.codegen.moves.rounds import schedule
 from shardwright.codegen.operations.answers import PlanAsked, Printed
-from shardwright.codegen.operations.emit.choice import planned
-from shardwright.codegen.operations.emit.executed import executing
+from shardwright.codegen.operations.emit.choice import executing, planned
 from shardwright.codegen.operations.emit.ways import plan_json, reduced_by, rings_by
 from shardwright.codegen.operations.explain import explained, verdict_lines
 from shardwright.codegen.show import derivation, pictures, summary, svg, tile_table

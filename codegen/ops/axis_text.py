@@ -1,15 +1,10 @@
-"""JAX collectives as Python expressions: axis names, and the arguments after them."""
+"""JAX collectives as Python expressions: the arguments after the axis names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-
-def axes_text(names: Sequence[str]) -> str:
-    """Format the axis names of a collective as an expression: one string, or a tuple."""
-    quoted = [f'"{name}"' for name in names]
-    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
-
+from shardwright.ir.axes import axes_text
 
 PLACES = {
     "all_gather": ("axis",),

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.build import Builder, Shape, aligned
 from shardwright.codegen.ops.kind import OpKind
 from shardwright.codegen.ops.text import Expression, MakeText, OpText
+from shardwright.ir.axes import axes_text
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Op, Param, Rule
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from shardwright.codegen import registry
-from shardwright.codegen.spec.description import BUNDLE_IDS, Description, moved_by
-from shardwright.codegen.spec.fields import INTERPRETERS_IDS
+from shardwright.codegen.spec.description import BUNDLE_IDS, INTERPRETERS_IDS, Description, moved_by
 from shardwright.codegen.spec.group import GROUP_IDS, Group
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from shardwright.codegen.registry import MODELLING, NAMES
 from shardwright.codegen.spec.collective import SHARED as SHARED_BY_COLLECTIVES
 from shardwright.codegen.spec.collective import describe_collective
-from shardwright.codegen.spec.description import SHARED, Description, describe
+from shardwright.codegen.spec.description import SHARED, Description, describe, read_id, read_mesh
 from shardwright.codegen.spec.features import (
     check_features,
     check_matmul_features,
     read_features,
 )
-from shardwright.codegen.spec.fields import read_backends, read_id, read_mesh
+from shardwright.codegen.spec.fields import read_backends
 from shardwright.codegen.spec.group import GROUP_IDS, Group, group_name
 from shardwright.codegen.spec.include import ConfigFile
 from shardwright.codegen.spec.matmul import MatmulDescription

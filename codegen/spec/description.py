@@ -7,7 +7,9 @@ the same description. Its fields are the command line's flags with underscores.
 from __future__ import annotations
 
 import dataclasses
+import json
 import keyword
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -19,19 +21,16 @@ from shardwright.codegen.spec.features import read_features
 from shardwright.codegen.spec.fields import (
     in_order,
     read_backends,
-    read_id,
     read_limit,
-    read_mesh,
-    read_shape,
     read_switch,
-    read_text,
     read_topology,
-    short_mesh,
-    toml_value,
 )
 from shardwright.codegen.spec.toml_tables import check_keys
 from shardwright.ir.errors import InputError
+from shardwright.ir.given import read_text
+from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
+from shardwright.ir.text.parse import parse_mesh, parse_shape
 
 LONGEST_COMMAND = 2000
 
@@ -300,3 +299,65 @@ def _underlined(error: InputError, texts: Mapping[str, str]) -> InputError:
     if error.text is not None or not text:
         return error
     return error.within(text, (0, len(text)))
+
+
+def toml_value(value: object) -> str:
+    """Return a value as TOML. Write a string that contains double quotes in single quotes."""
+    if isinstance(value, str) and '"' in value and "'" not in value:
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False)
+
+
+_SHORT_MESH = re.compile(r'<\[("[A-Za-z_]\w*"=\d+(, "[A-Za-z_]\w*"=\d+)*)\]>', re.ASCII)
+
+
+def short_mesh(mesh: str) -> str:
+    """Return `x=2,y=3` for `<["x"=2, "y"=3]>`, or the mesh unchanged if the short form cannot
+    express it."""
+    match = _SHORT_MESH.fullmatch(mesh)
+    return match[1].replace('"', "").replace(" ", "") if match else mesh
+
+
+INTERPRETERS_IDS = range(2000, 2000 + 4 * 64)
+"""The ids that JAX's interpreter of TPU kernels assigns to its own semaphores. A kernel with one
+of these collective ids would wait on a semaphore that other code signals."""
+
+
+def read_mesh(key: str, value: object) -> Mesh:
+    """Parse a mesh; errors name `key`."""
+    return parse_mesh(read_text(key, value), key)
+
+
+def read_shape(value: object) -> tuple[int, ...]:
+    """Parse a shape given as a list or a string."""
+    if isinstance(value, str):
+        return parse_shape(value, "shape")
+    if isinstance(value, list | tuple) and all(type(extent) is int for extent in value):
+        return tuple(value)
+    raise InputError(
+        "a shape must be a list of integers or a string",
+        argument="shape",
+        got=value,
+        expected="[6, 6] or '6x6'",
+    )
+
+
+def read_id(value: object, among: range) -> int | None:
+    """Parse a collective id in `among`, given as an integer or a string; None stays None."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 30:
+        value = int(value)
+    if value in INTERPRETERS_IDS and type(value) is int:
+        raise InputError(
+            "a collective id must not be a number that JAX's interpreter of TPU kernels reserves",
+            argument="collective_id",
+            got=value,
+            expected=f"a number below {INTERPRETERS_IDS.start} or at least {INTERPRETERS_IDS.stop}",
+        )
+    if value is None or (type(value) is int and value in among):
+        return value
+    raise InputError(
+        "the id must be one that is reserved for this kind of operation",
+        argument="collective_id",
+        got=value,
+        expected=f"a multiple of {among.step} from {among.start} to {among[-1]}",
+    )

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwright.codegen.spec.description import BUNDLE_IDS, check_name, listed_command
-from shardwright.codegen.spec.fields import read_id
+from shardwright.codegen.spec.description import BUNDLE_IDS, check_name, listed_command, read_id
 from shardwright.ir.errors import InputError, unknown
 from shardwright.ir.reshard import Reshard
 

@@ -14,23 +14,19 @@ from shardwright.codegen.spec.description import (
     check_name,
     describe,
     listed_command,
-)
-from shardwright.codegen.spec.features import read_features
-from shardwright.codegen.spec.fields import (
-    read_backends,
     read_id,
     read_mesh,
     read_shape,
-    read_switch,
-    read_text,
-    read_topology,
     toml_value,
 )
+from shardwright.codegen.spec.features import read_features
+from shardwright.codegen.spec.fields import read_backends, read_switch, read_topology
 from shardwright.codegen.spec.model import ModelDescription, describe_model
 from shardwright.codegen.spec.program import ProgramDescription, describe_program
 from shardwright.codegen.spec.relayout import RelayoutDescription, describe_relayout
 from shardwright.codegen.spec.toml_tables import check_keys
 from shardwright.ir.errors import InputError
+from shardwright.ir.given import read_text
 from shardwright.ir.matmul import Matmul
 
 OPERAND = ("shape", "sharding")

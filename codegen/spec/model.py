@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from shardwright.codegen.registry import MODELLING
-from shardwright.codegen.spec.description import check_name, listed_command
-from shardwright.codegen.spec.fields import read_backends, read_mesh, read_text, toml_value
+from shardwright.codegen.spec.description import check_name, listed_command, read_mesh, toml_value
+from shardwright.codegen.spec.fields import read_backends
 from shardwright.codegen.spec.toml_tables import check_keys, read_toml
 from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.given import read_text
 from shardwright.ir.mesh import Mesh, as_integer
 from shardwright.ir.model import MEMORY_LIMIT, Model
 from shardwright.ir.rules import LayoutRule, Rules, check_stored

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from shardwright.codegen.hardware.presets import is_gpus, topology_of
 from shardwright.codegen.registry import OVERLAPPING
-from shardwright.codegen.spec.description import check_name
-from shardwright.codegen.spec.fields import read_mesh, read_text, read_topology, toml_value
+from shardwright.codegen.spec.description import check_name, read_mesh, toml_value
+from shardwright.codegen.spec.fields import read_topology
 from shardwright.codegen.spec.toml_tables import check_keys
 from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.given import read_text
 
 REQUIRED = {
     "name": '"step"',

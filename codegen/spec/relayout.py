@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from shardwright.codegen.registry import NAMES
-from shardwright.codegen.spec.description import check_name, listed_command
-from shardwright.codegen.spec.fields import (
-    read_backends,
-    read_mesh,
-    read_switch,
-    read_text,
-    toml_value,
-)
+from shardwright.codegen.spec.description import check_name, listed_command, read_mesh, toml_value
+from shardwright.codegen.spec.fields import read_backends, read_switch
 from shardwright.codegen.spec.toml_tables import check_keys
 from shardwright.ir.errors import InputError
+from shardwright.ir.given import read_text
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.relayout import Relayout
 from shardwright.ir.stored import Stored

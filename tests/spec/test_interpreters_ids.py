@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardwright.codegen.spec.collective_ids import _distinct, _hashed
-from shardwright.codegen.spec.description import BUNDLE_IDS
-from shardwright.codegen.spec.fields import INTERPRETERS_IDS, read_id
+from shardwright.codegen.spec.description import BUNDLE_IDS, INTERPRETERS_IDS, read_id
 from shardwright.ir.errors import InputError
 
 

@@ -25,7 +25,6 @@ from shardwright.codegen.backends.jax_matmul.steps import (
 from shardwright.codegen.backends.jax_steps.plan import comment
 from shardwright.codegen.backends.jax_steps.statements import called_by_steps
 from shardwright.codegen.backends.matmul_facts import layout_of, matmul_title
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.context import (
     FunctionText,
     constant_lines,
@@ -37,6 +36,7 @@ from shardwright.codegen.text.index_functions import box_function
 from shardwright.codegen.text.python_text import WIDTH, called
 from shardwright.codegen.text.support import version
 from shardwright.ir.algebra.printers import PYTHON
+from shardwright.ir.axes import axes_text
 from shardwright.ir.layout import Layout
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulPlan

@@ -12,8 +12,8 @@ from shardwright.codegen.backends.jax_matmul.steps import (
 )
 from shardwright.codegen.backends.jax_steps.plan import comment
 from shardwright.codegen.backends.jax_steps.statements import used_by
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called
+from shardwright.ir.axes import axes_text
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import Loop, MatmulPlan
 from shardwright.ir.multiplication import Multiplication

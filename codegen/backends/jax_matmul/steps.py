@@ -19,8 +19,7 @@ from shardwright.codegen.backends.jax_steps.plan import identity, said_of
 from shardwright.codegen.hardware.presets import is_processor, topology_of
 from shardwright.codegen.moves.basis.boxed import layouts_of
 from shardwright.codegen.moves.basis.digits import Digits
-from shardwright.codegen.ops.axis_text import axes_text
-from shardwright.ir.axes import AxisRef
+from shardwright.ir.axes import AxisRef, axes_text
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.matmul import SIDES, Matmul, Side
 from shardwright.ir.matmul_plan import MatmulCandidate, MatmulPlan

@@ -24,7 +24,6 @@ from shardwright.codegen.backends.jax_spmd.user_functions import NOWHERE, Style
 from shardwright.codegen.backends.jax_spmd.varying import stays
 from shardwright.codegen.moves.block_moves import direct
 from shardwright.codegen.moves.permutation import permutation
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.calls import OPAQUE
 from shardwright.codegen.ops.form_texts.statement import FormText
 from shardwright.codegen.ops.literals import (
@@ -50,6 +49,7 @@ from shardwright.codegen.partition.local.steps import made as results_of
 from shardwright.codegen.partition.local.together import runs_of
 from shardwright.codegen.partition.local.user_calls import UserSteps
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, fitted
+from shardwright.ir.axes import axes_text
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwright.codegen.moves.layout_change import LayoutChange
-from shardwright.codegen.ops.axis_text import axes_text, gather_call, tiled
+from shardwright.codegen.ops.axis_text import gather_call, tiled
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.literals import listed
 from shardwright.codegen.text.python_text import INDENT, WIDTH, formatted
+from shardwright.ir.axes import axes_text
 from shardwright.ir.errors import InternalError
 
 REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}

@@ -9,8 +9,9 @@ from typing import Any
 from shardwright.codegen.backends.jax_spmd.exchange import turned
 from shardwright.codegen.moves.at_once import Turning
 from shardwright.codegen.moves.block_moves import DirectMove, Place
-from shardwright.codegen.ops.axis_text import axes_text, tiled
+from shardwright.codegen.ops.axis_text import tiled
 from shardwright.codegen.ops.text import Expression
+from shardwright.ir.axes import axes_text
 
 
 def direct_statements(

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardwright.codegen.moves.at_once import AtOnce, Turning
 from shardwright.codegen.moves.layout_change import LayoutChange
-from shardwright.codegen.ops.axis_text import axes_text, tiled
+from shardwright.codegen.ops.axis_text import tiled
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.ops.literals import integers
 from shardwright.codegen.ops.text import Expression
+from shardwright.ir.axes import axes_text
 
 
 def exchange_statements(

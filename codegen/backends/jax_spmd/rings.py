@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from shardwright.codegen.backends.base import RingText
 from shardwright.codegen.backends.jax_host import imports_of
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.literals import integers
 from shardwright.codegen.ops.text import Expression
 from shardwright.codegen.partition.local.steps import (
@@ -18,6 +17,7 @@ from shardwright.codegen.partition.local.steps import (
 )
 from shardwright.codegen.partition.overlapped import BesideMatmul
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.ir.axes import axes_text
 from shardwright.ir.errors import InputError
 from shardwright.ir.matmul import SIDES, Side
 from shardwright.ir.matmul_plan import MatmulPlan

@@ -23,8 +23,9 @@ from shardwright.codegen.moves.network import passes
 from shardwright.codegen.moves.network.collectives import positions_of_groups
 from shardwright.codegen.moves.network.passes import Laid, Standing
 from shardwright.codegen.moves.xla import Collective
-from shardwright.codegen.ops.axis_text import axes_text, tiled
+from shardwright.codegen.ops.axis_text import tiled
 from shardwright.ir.algebra.index import Integers
+from shardwright.ir.axes import axes_text
 from shardwright.ir.exchange import ids_of
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import Mesh

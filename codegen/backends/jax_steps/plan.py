@@ -28,7 +28,6 @@ from shardwright.codegen.backends.jax_steps.statements import called_by_steps, u
 from shardwright.codegen.backends.jax_terms import ends_of
 from shardwright.codegen.moves.basis.boxed import layouts_of
 from shardwright.codegen.moves.basis.digits import Digits
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.text.context import (
     ModuleText,
     Said,
@@ -41,7 +40,7 @@ from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.index_functions import box_functions
 from shardwright.codegen.text.python_text import INDENT, WIDTH
 from shardwright.ir.algebra.printers import PYTHON
-from shardwright.ir.axes import AxisRef
+from shardwright.ir.axes import AxisRef, axes_text
 from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.errors import InputError
 from shardwright.ir.exchange import Exchange, ids_of, same_devices

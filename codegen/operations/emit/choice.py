@@ -14,7 +14,7 @@ from shardwright.codegen.moves.plan import network_of
 from shardwright.codegen.operations.emit.verdict import price_of
 from shardwright.codegen.registry import DEFAULT_BACKENDS
 from shardwright.codegen.spec.description import Description
-from shardwright.ir.errors import InputError, check_type
+from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
@@ -152,3 +152,42 @@ def checked(given: object) -> tuple[str, ...]:
             expected="one or more of " + ", ".join(known),
         )
     return tuple(backend for backend in known if backend in backends)
+
+
+def executing(strategy: str, reshard: Reshard) -> tuple[str, ...]:
+    """Return the backends that support a strategy for a reshard. If the reshard reduces partial
+    sums, the strategy must be in the backend's `reduces`. Otherwise it must be in the backend's
+    `executes`; backends that execute only direct plans are left out."""
+    return tuple(
+        each.name
+        for each in registry.every()
+        if (
+            strategy in each.reduces
+            if reshard.adds
+            else strategy in each.executes and each.executes != ("direct",)
+        )
+    )
+
+
+def check_executed(strategy: str, backends: tuple[str, ...], reshard: Reshard) -> tuple[str, ...]:
+    """Return the strategies from which `auto` may choose. Raises InputError for a strategy that a
+    backend does not execute, and if backends reduce terms by different strategies."""
+    known = executed_by(backends, reshard)
+    if strategy in STRATEGIES[1:] and strategy not in known:
+        lacking = ", ".join(b for b in backends if strategy not in executed_by([b], reshard))
+        named = ", ".join(executing(strategy, reshard))
+        raise InputError(
+            "every backend must support the strategy",
+            argument="strategy",
+            got=f"{strategy} for {lacking}",
+            expected=f"{one_of(('auto', *known))}, or backends {named}",
+        )
+    if not known:
+        ways = (f"{name} ({', '.join(registry.backend(name).reduces)})" for name in backends)
+        raise InputError(
+            "all backends of a bundle must reduce partial sums in the same way",
+            argument="backends",
+            got=", ".join(ways),
+            expected="a separate bundle for each backend",
+        )
+    return known

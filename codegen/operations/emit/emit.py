@@ -10,9 +10,8 @@ from typing import overload
 
 from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Table
-from shardwright.codegen.operations.emit.choice import checked, takes_none
+from shardwright.codegen.operations.emit.choice import check_executed, checked, takes_none
 from shardwright.codegen.operations.emit.choice import plan as plan_of
-from shardwright.codegen.operations.emit.executed import check_executed
 from shardwright.codegen.operations.emit.matmul import MatmulBundle, emit_matmul
 from shardwright.codegen.operations.emit.model_bundle import ModelBundle, emit_model
 from shardwright.codegen.operations.emit.modules import Part, parts
@@ -28,14 +27,13 @@ from shardwright.codegen.show.review import RINGS, review_page
 from shardwright.codegen.show.rings import rings_svg
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
-from shardwright.codegen.spec.description import BUNDLE_IDS, Description, kept_features
+from shardwright.codegen.spec.description import BUNDLE_IDS, Description, kept_features, read_id
 from shardwright.codegen.spec.features import (
     check_features,
     check_matmul_features,
     feature_lines,
     read_features,
 )
-from shardwright.codegen.spec.fields import read_id
 from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.support import support_files
 from shardwright.codegen.text.templates import render

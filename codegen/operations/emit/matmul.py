@@ -16,8 +16,7 @@ from shardwright.codegen.registry import MULTIPLYING
 from shardwright.codegen.show.matmul_review import matmul_page
 from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.collective_ids import matmul_id
-from shardwright.codegen.spec.description import BUNDLE_IDS, with_comment
-from shardwright.codegen.spec.fields import read_id
+from shardwright.codegen.spec.description import BUNDLE_IDS, read_id, with_comment
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.codegen.text.single_file import single_file as joined
 from shardwright.codegen.text.support import reading_order, support_files, support_text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.form_texts.statement import FormLine, FormLines, FormText
 from shardwright.codegen.ops.forms.choices import shared_dim
 from shardwright.codegen.ops.literals import dtype_text
+from shardwright.ir.axes import axes_text
 
 
 def arg(form: FormText) -> FormLines:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.form_texts.statement import FormLine, FormText
 from shardwright.codegen.ops.forms.halos import HaloPart, Pairs, RowWindow
 from shardwright.codegen.ops.text import Expression
+from shardwright.ir.axes import axes_text
 
 
 def window_rows(

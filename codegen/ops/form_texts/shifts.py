@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardwright.codegen.ops.axis_text import axes_text
 from shardwright.codegen.ops.form_texts.statement import FormLine, FormLines, FormText
 from shardwright.codegen.ops.forms.shifts import (
     RingPart,
@@ -15,6 +14,7 @@ from shardwright.codegen.ops.forms.shifts import (
 )
 from shardwright.codegen.ops.literals import integers
 from shardwright.codegen.ops.text import Expression, OpText
+from shardwright.ir.axes import axes_text
 
 
 def shift(form: FormText) -> FormLines:

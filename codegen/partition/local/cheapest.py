@@ -11,10 +11,10 @@ starts from the result that it finds when only bytes count.
 Then it tries the plans that `as_shardy` compares and the ideas of `seeds.py`: it improves each of
 them op by op, and the cheapest one fully, also from changed regions. Received bytes are exact, but
 computation is an estimate, because compilers fuse ops. So a plan found from one of them is used
-only if it costs less than the plan found before, and either receives no more bytes or costs less
-even if a quarter of the computation counts, and the start of each collective. For the same reason
-small updates, such as that of a bias, are finally computed whole on every device if devices then
-receive fewer bytes.
+only if it costs less than the plan found before, and either receives no more bytes, or at most a
+quarter more and costs less even if a quarter of the computation counts, and the start of each
+collective. For the same reason small updates, such as that of a bias, are finally computed whole on
+every device if devices then receive fewer bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from shardwright.ir.program import Program
 
 SURE = 0.25
 """The share of the estimated cost of computation that counts where plans are compared with care."""
+MORE = 1.25
+"""The largest factor by which such a plan may receive more bytes than the plan found before."""
 START = 2**16
 """The bytes that a device could receive while a collective starts, where plans are compared with
 care."""
@@ -98,7 +100,9 @@ def _first_sure(
     most, price = (received(own), _runs(own)), _careful_price(best, own)
     for plan in better:
         local = lowered(plan)
-        if (received(local), _runs(local)) <= most or _careful_price(plan, local) < price:
+        if (received(local), _runs(local)) <= most:
+            return plan
+        if received(local) <= MORE * most[0] and _careful_price(plan, local) < price - START:
             return plan
     return best
 

@@ -22,7 +22,7 @@ from matmuls import matrix_shardings, write_module
 
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
-from shardwright.codegen.backends.pallas_tpu.matmul.text import kernel_lines
+from shardwright.codegen.backends.pallas_tpu.matmul.lines import kernel_lines
 from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.operations.verify.pool import Runner
 from shardwright.ir.matmul_plan import MatmulPlan
