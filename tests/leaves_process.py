@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
+from shardwright.codegen.backends.jax_spmd import user_functions
 from shardwright.codegen.partition.local import leaves as module
 
 MESH = sw.Mesh({"d": 4, "t": 2})
@@ -108,7 +109,7 @@ def of(step: Any, layers: int, mode: str) -> dict[str, Any]:
     short = text(step, layers, mode)
     name = "adam" if step is by_leaves else "leaf_m_v_new"
     body = short.partition(f"\ndef {name}(")[2].partition("\ndef ")[0]
-    module.LEAST = 10**6
+    module.LEAST = user_functions.SHORTEST = 10**6
     long = text(step, layers, mode)
     (kinds, results), (before, wanted) = compiled(short, given), compiled(long, given)
     ours, plain, one = map(jax.tree.leaves, (results, wanted, jax.jit(step)(*given)))

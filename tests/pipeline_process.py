@@ -81,7 +81,7 @@ def of_steps() -> dict[str, str]:
         found["bytes"] = f"reported {program.bytes_received}, in HLO {read}"
     run = emitted.module_of(forward)["program"](mesh)
     found["gradient of a loss"] = wrong(jax.grad(loss), jax.grad(run))
-    plant = emitted.once(r"= (scan_arg_\w+ \+ d_\w+)", r'= lax.psum(\1, "d")')
+    plant = emitted.once(r"= (scan_arg_\w+ \+ (?:d|bwd)_\w+)", r'= lax.psum(\1, "d")')
     planted = emitted.module_of(program, plant)["program"](mesh)
     found["a sum in every turn"] = wrong(step, planted)
     return found

@@ -40,11 +40,14 @@ class GradientSearch:
         self.uses: defaultdict[int, list[Use]] = defaultdict(list)
         self.opaque: set[int] = set()  # values that an op without a known equation uses
         self.added: set[int] = set()  # numbers of the terms of sums of the backward pass
+        self.read: set[int] = set()  # numbers of operands of ops outside the backward pass
         self.by_number: defaultdict[int, list[int]] = defaultdict(list)
         self.forward: list[int] = []
         for op in self.body.ops:
             self._read(op)
         self.results = frozenset(self.body.results)
+        self.arguments = frozenset(self.body.arguments)
+        self.read.update(self.numbers.of[v] for v in self.results)
 
     def _read(self, op: Op) -> None:
         for result in op.results:
@@ -54,6 +57,7 @@ class GradientSearch:
                 self.added.update(self.numbers.of[v] for v in op.operands)
             return
         self.forward.extend(op.results)
+        self.read.update(self.numbers.of[v] for v in op.operands)
         operands = self.transposes.operands(op.results[0]) if len(op.results) == 1 else None
         if operands is None:
             self.opaque.update(op.operands)
@@ -133,7 +137,12 @@ class GradientSearch:
             else:
                 terms.append(term)
         total = self._sum(terms)
-        return total if is_all or total not in self.added else None
+        if is_all:
+            return total
+        # An argument may have no gradient: then a sum of some of its terms is that of another
+        # value, and only the backward pass reads it.
+        is_read = value not in self.arguments or total in self.read
+        return total if is_read and total not in self.added else None
 
     def _has_gradient(self, value: int) -> bool:
         """Return whether a value may affect the loss. A value that only the backward pass uses does

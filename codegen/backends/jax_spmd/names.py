@@ -65,6 +65,7 @@ class LocalNames:
         self.called: dict[str, str] = {}  # replacements for names of the program, by name
         self.results: dict[str, str] = {}  # replacements in comments on results
         self.is_layer = shown is not None and bool(function)
+        self.is_shared = False  # whether its gradients are those of other values in every call
         self.shown = ShownNames(program) if shown is None else shown
 
     def inside(
@@ -78,9 +79,8 @@ class LocalNames:
     def fresh(self, name: str) -> str:
         """Return an unused identifier similar to `name`."""
         base = re.sub(r"\W", "_", name)
-        base = (
-            base.lower() if base.isupper() and len(base) > 1 else base
-        )  # capitals would look like a constant
+        if base.isupper() and len(base) > 1:  # it would look like a constant
+            base = base.lower()
         base = f"v{base}" if not base or base[0].isdigit() else base
         base = f"{base}_" if keyword.iskeyword(base) else base
         found, number = base, 1
@@ -99,7 +99,8 @@ class LocalNames:
             return self.called[value.name]
         if not value.gradient_of:
             return self._unnumbered(value.name)
-        if name := self.shown.gradient(local, self.is_layer):
+        name = "" if self.is_shared else self.shown.gradient(local, self.is_layer)
+        if name:
             return name
         return f"bwd_{self._unnumbered(value.gradient_of[0])}"
 

@@ -222,6 +222,7 @@ class UserFunctions:
     def _definition(self, writer: UserWriter, function: UserFunction) -> list[str]:
         each = function.first
         names = self.names.inside(self.functions())
+        names.is_shared = each.backward
         inner = writer.of_user(names, each, Style(function.typed, function.lined, each.depth + 1))
         said = self._said(each)
         for values in self._alike(each):
