@@ -40,7 +40,7 @@ MOST = {
     "layer_step:dp": 21.04,
     "layer_step:fsdp": 21.04,
     "layer_step:tp": 56.0,
-    "layer_step:fsdp+tp": 17.04,
+    "layer_step:fsdp+tp": 17.0,
     "layer_step:tp+sp": 56.0,
     "layer_step:tp+sp+g": 56.0,
     "layer_step:dp+tp+sp+g": 27.0,

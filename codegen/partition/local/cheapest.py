@@ -9,12 +9,11 @@ lowers the cost. On a topology, latencies may hide the saving of a single change
 starts from the result that it finds when only bytes count.
 
 Then it tries the plans that `as_shardy` compares and the ideas of `seeds.py`: it improves each of
-them op by op, and the cheapest one fully, also from changed regions. Received bytes are exact, but
+them op by op, and the cheapest one fully. Received bytes are exact, but
 computation is an estimate, because compilers fuse ops. So a plan found from one of them is used
-only if it costs less than the plan found before, and either receives no more bytes, or at most a
-quarter more and costs less even if a quarter of the computation counts, and the start of each
-collective. For the same reason small updates, such as that of a bias, are finally computed whole on
-every device if devices then receive fewer bytes.
+only if it costs less than the plan found before and receives no more bytes. For the same reason
+small updates, such as that of a bias, are finally computed whole on every device if devices then
+receive fewer bytes.
 """
 
 from __future__ import annotations
@@ -37,14 +36,6 @@ from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
 from shardwright.codegen.partition.local.work import received
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
-
-SURE = 0.25
-"""The share of the estimated cost of computation that counts where plans are compared with care."""
-MORE = 1.25
-"""The largest factor by which such a plan may receive more bytes than the plan found before."""
-START = 2**16
-"""The bytes that a device could receive while a collective starts, where plans are compared with
-care."""
 
 
 def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
@@ -82,7 +73,7 @@ def _searched(
     starts += seeds(costs, bound)
     settled = [search.plan(start, search.settle) for start in starts]
     settled.sort(key=PricedPlan.by_price)
-    ideas = (search.escaped(settled[0]), *settled)
+    ideas = (search.improved(settled[0]), *settled)
     better = [plan for plan in ideas if plan.price < best.price]
     chosen = _first_sure(better, best, partial(_lowered, program, axes, ratings))
     return search.received_less(search.rounded_less(chosen))
@@ -91,18 +82,16 @@ def _searched(
 def _first_sure(
     better: Sequence[PricedPlan], best: PricedPlan, lowered: Callable[[PricedPlan], LocalProgram]
 ) -> PricedPlan:
-    """Return the first of the plans that costs less than `best` even where bytes are exact and
-    computation counts little; `best` if there is none. The search itself counts a fetched halo that
-    several ops share once per op."""
+    """Return the first of the plans that receives no more bytes than `best`, or as many in no more
+    collectives; `best` if there is none. Bytes are exact here: the search itself counts a fetched
+    halo that several ops share once per op."""
     if not better:
         return best
     own = lowered(best)
-    most, price = (received(own), _runs(own)), _careful_price(best, own)
+    most = received(own), _runs(own)
     for plan in better:
         local = lowered(plan)
         if (received(local), _runs(local)) <= most:
-            return plan
-        if received(local) <= MORE * most[0] and _careful_price(plan, local) < price - START:
             return plan
     return best
 
@@ -110,11 +99,6 @@ def _first_sure(
 def _runs(local: LocalProgram) -> int:
     """Return how often a device takes part in a collective."""
     return sum(times for step, times in moves_of(local) if step.is_sent)
-
-
-def _careful_price(plan: PricedPlan, local: LocalProgram) -> float:
-    computation = plan.price - plan.received
-    return received(local) + START * _runs(local) + SURE * computation
 
 
 def _lowered(program: Program, axes: CutAxes, ratings: Ratings, plan: PricedPlan) -> LocalProgram:

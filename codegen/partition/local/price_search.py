@@ -7,7 +7,6 @@ this alone raises the cost.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
@@ -37,11 +36,6 @@ PASSING = POINTWISE | {"reduce_sum", PORT}
 EXTRA = 0.01
 """The greatest share by which a plan may cost more to receive fewer bytes: bytes are exact, but the
 cost of computation is an estimate."""
-MISSES = 0.05
-"""The greatest share by which a changed region may raise the cost for the search to continue from
-it."""
-TRIES = 4
-"""Greatest number of changed regions from which the search continues."""
 HALF = 0.5
 """The share of its cost with which computation counts in a search for plans that receive less."""
 TIE = 0.0001
@@ -57,7 +51,6 @@ class PriceSearch:
     def __init__(self, costs: Costs, bound: dict[int, FactorAxes]) -> None:
         self.costs, self.bound, self.squares = costs, bound, Squares(costs)
         self.whole: set[int] = set()  # ops that must not take partial operands
-        self.held: set[int] = set()  # ops of a changed region, while the ops around it adapt
         self.clock = 0
         self.changed = [0] * len(costs.ops)  # the time at which an op or a neighbour last changed
         self.visited: dict[tuple[int, str], int] = {}
@@ -86,10 +79,10 @@ class PriceSearch:
         self.known.clear()
         return changed.choice if changed.received < found.received + LEAST else found.choice
 
-    def escaped(self, found: PricedPlan) -> PricedPlan:
-        """Return the plan that continuing from changed regions makes of a plan, improved again with
-        computation counted half if it then receives less for no higher cost."""
-        found = self.plan(partial(self.start, found.choice), self.escape)
+    def improved(self, found: PricedPlan) -> PricedPlan:
+        """Return a plan improved, and improved again with computation counted half if it then
+        receives less for no higher cost."""
+        found = self.plan(partial(self.start, found.choice), self.improve)
         self.count_computation(HALF)
         begun = self.plan(partial(self.start, found.choice), self.improve)
         self.count_computation(1.0)
@@ -145,80 +138,6 @@ class PriceSearch:
                 self._sum_early(wire)
             if self.costs.total > before - 1:
                 return
-
-    def escape(self) -> None:
-        """Leave a local minimum: change a region, the largest ones first, although this raises the
-        cost a little. Improve the result, and keep it if it then costs less."""
-        self.improve()
-        missed: dict[tuple[tuple[int, FactorAxes | None], ...], float] = {}
-        for more, new in self._misses():
-            missed.setdefault(tuple(new.items()), more)
-        for changes in sorted(missed, key=lambda new: (-len(new), missed[new]))[:TRIES]:
-            self._continue(dict(changes))
-
-    def _misses(self) -> Iterator[tuple[float, dict[int, FactorAxes | None]]]:
-        """Yield the changes of regions that raise the cost little, and by how much."""
-        costs, most = self.costs, MISSES * self.costs.total
-        for old in self._changed_regions(range(len(costs.ops))):
-            new = {n: costs.split[n] for n in sorted(old) if old[n] != costs.split[n]}
-            after = costs.around(old)
-            self._put(old)
-            more = after - costs.around(old)
-            if more < most and any(costs.ops[n].kind in PASSING for n in new):
-                yield more, new
-
-    def _changed_regions(self, numbers: Iterable[int]) -> Iterator[dict[int, FactorAxes | None]]:
-        """Change each region at one of the given ops in each way, and yield the splits before."""
-        for number in numbers:
-            if self.costs.ops[number].kind in PASSING or self._is_kept(number):
-                continue
-            wires = dict.fromkeys(wire for wire, _ in self.costs.touched[number])
-            for split, wire in itertools.product(self._candidates(number), wires):
-                if split != self.costs.split[number]:
-                    yield self._region(number, split, wire)
-
-    def _region(self, number: int, split: FactorAxes, wire: int) -> dict[int, FactorAxes | None]:
-        """Change an op and let the elementwise ops behind one of its wires follow, as far as the
-        next other ops, which take their cheapest splits. Return the splits before the change."""
-        costs = self.costs
-        old = {number: costs.split[number]}
-        costs.choose(number, split)
-        queue = deque(each for each in self._beside(number) if each[1] == wire)
-        rim: dict[int, None] = {}
-        while queue and len(old) < REACH:
-            beside, along = queue.popleft()
-            if beside in old or self._is_kept(beside):
-                continue
-            if costs.ops[beside].kind not in PASSING:
-                rim[beside] = None
-            elif (follows := self._following(beside, along)) != costs.split[beside]:
-                old[beside] = costs.split[beside]
-                costs.choose(beside, follows)
-                queue.extend(self._beside(beside))
-        for beside in rim:
-            old[beside] = costs.split[beside]
-            costs.choose(beside, self._best(beside))
-        return old
-
-    def _is_kept(self, number: int) -> bool:
-        return number in self.bound or number in self.held
-
-    def _continue(self, new: dict[int, FactorAxes | None]) -> None:
-        """Make a change and improve the result; undo it if the program then costs more."""
-        costs = self.costs
-        before, old = costs.total, dict(enumerate(costs.split))
-        visited, changed = dict(self.visited), list(self.changed)
-        self._put(new)
-        for number in new:
-            self._note(number)
-        self.held.update(new)
-        for changes in self._changed_regions(dict.fromkeys(n for o in new for n in self.near[o])):
-            self._keep_if_cheaper(changes)
-        self.held.clear()
-        self.improve()
-        if costs.total >= before - LEAST:
-            self._put({n: split for n, split in old.items() if split != costs.split[n]})
-            self.visited, self.changed = visited, changed
 
     def settle(self) -> None:
         forward = range(len(self.costs.ops))
