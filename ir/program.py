@@ -105,6 +105,7 @@ class Value:
     calls: tuple[UserCall, ...] = field(default=(), compare=False)  # around its op, outermost first
     version_of: str = field(default="", compare=False)  # the value that it is with other padding
     is_whole: bool = field(default=True, compare=False)  # whether a user can constrain it
+    is_named: bool = field(default=False, compare=False)  # whether the user named it
 
     @property
     def size(self) -> int:
@@ -165,6 +166,7 @@ class Program:
     warnings: tuple[str, ...] = field(default=(), compare=False)
     paths: tuple[str, ...] = field(default=(), compare=False)  # results' paths in the user's pytree
     argument_paths: tuple[str, ...] = field(default=(), compare=False)  # those of arguments
+    held: tuple[str, ...] = field(default=(), compare=False)  # paths in the variables returned
 
     @property
     def result_names(self) -> tuple[str, ...]:

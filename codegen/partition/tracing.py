@@ -18,6 +18,7 @@ from shardwright.codegen.trace.jaxprs import Tracer
 from shardwright.codegen.trace.lines import user_line
 from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.naming import named
+from shardwright.codegen.trace.returned import returned_variables
 from shardwright.codegen.trace.transposes import Transposes
 from shardwright.ir.errors import InputError, check_type, in_a_line
 from shardwright.ir.jax_specs import mesh_of_jax
@@ -43,10 +44,8 @@ def traced(
     own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
     closed, results = _traced(fn, avals)
     out_tree, out_shapes = jax.tree.structure(results), [r.shape for r in jax.tree.leaves(results)]
-    out_paths = tuple(
-        f"result{jax.tree_util.keystr(path)}"
-        for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]
-    )
+    ways = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]
+    out_paths = tuple(f"result{jax.tree_util.keystr(path)}" for path in ways)
     paths = jax.tree_util.tree_flatten_with_path(avals)[0]
     in_tree = jax.tree.structure(avals)
     shapes = [tuple(aval.shape) for aval in closed.in_avals]
@@ -74,6 +73,7 @@ def traced(
         tracer.warnings_of(without_dead(body, frozenset().union(*groups))),
         out_paths,
         tuple(parameters[path[0].idx] + jax.tree_util.keystr(path[1:]) for path, _ in paths),
+        _held(returned_variables(fn, results), results, ways),
     )
     backward = [tracer.noted[value.name].backward for value in values]
     rules = Transposes(values, tracer.noted, lambda closed: _converted(closed, own))
@@ -86,6 +86,16 @@ def traced(
         tuple(tracer.opaque.values()),
         parameters,
     )
+
+
+def _held(variables: tuple[str, ...], results: Any, ways: list[Any]) -> tuple[str, ...]:
+    """Return the path of each result in the variable that the function returns, such as
+    `params['w']`, or "" for a result in no variable."""
+    if not variables:
+        return ()
+    is_tuple = type(results) is tuple
+    own = [(variables[way[0].idx], way[1:]) if is_tuple else (variables[0], way) for way in ways]
+    return tuple(name and name + jax.tree_util.keystr(way) for name, way in own)
 
 
 def _converted(closed: Any, mesh: Mesh) -> tuple[Body, list[Value]]:

@@ -68,7 +68,7 @@ def named(
         of_names = tuple(names[program.values[v].name] for v in found.primals.get(number, ()))
         full, backward = f"{names[stem]}{dot}{copy}", noted[stem].backward
         made = replace(value, name=full, backward=backward, gradient_of=of_names)
-        values.append(replace(made, is_whole=number in whole))
+        values.append(replace(made, is_whole=number in whole, is_named=number in chosen))
     return replace(program, values=tuple(values))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.result_names import ResultPlaces
 from shardwright.codegen.backends.jax_spmd.subtrees import (
     ends_of,
     named_subtrees,
@@ -56,6 +57,7 @@ class CallNames:
 def call_names(
     program: LocalProgram,
     names: LocalNames,
+    results: ResultPlaces,
     places: Mapping[int, Path],
     paths: Mapping[int, Path],
 ) -> tuple[CallNames, ...]:
@@ -78,14 +80,16 @@ def call_names(
             words = (f"{word}_backward", f"{word}_gradients")
         elif not layer:
             is_whole = _is_layer(program, number, calls)
-            parts = [] if is_whole else _parts(program, own, calls, places)
+            parts = [] if is_whole else _parts(results, own, calls, places)
             said = listed_words(parts) if parts else ""
             if not parts and not is_whole and (most := _most_common(program, number)):
                 parts, said = [most], f"part of the {most}"
-            layer = f"{said} of a {item}" if said else f"a {item}"
+            is_carried = len(calls[0].results) == 1 and bool(_carried(program, calls))
+            layer = f"the value of {said} after a {item}" if is_carried else f"{said} of a {item}"
+            layer = layer if said else f"a {item}"
             words = ("_".join((word, *parts)), "_".join((f"{word}s", *parts)))
         function, made = map(names.fresh, words)
-        ends = ends_of(program, own, calls, places)
+        ends = ends_of(results, own, calls, places)
         out.append(CallNames(function, made, ends, layer, scope[-1] if scope else ""))
     return tuple(out)
 
@@ -94,28 +98,33 @@ def _is_layer(program: LocalProgram, number: int, calls: Sequence[CallFunction])
     """Return whether a function computes a layer, whatever its results are called: each call reads
     a result of the call before, the function has most of the steps that repeat, and neither it nor
     any other function has a scope."""
-    made, read = (
-        {program.values[local].value for local in locals_}
-        for locals_ in (calls[0].results, calls[1].operands)
-    )
     sizes = [sum(isinstance(s, Compute) for s in each.steps) for each in program.functions]
     backward = any(re.match("d_|bwd_", program.of(v).name) for v in calls[0].results)
-    if backward or not made & read or 2 * sizes[number] <= sum(sizes):
+    if backward or not _carried(program, calls) or 2 * sizes[number] <= sum(sizes):
         return False
     return not any(scope_of_calls(program, each) for each in range(len(sizes)))
 
 
+def _carried(program: LocalProgram, calls: Sequence[CallFunction]) -> set[int]:
+    """Return the values that the first call produces and the second call reads."""
+    made, read = (
+        {program.values[local].value for local in locals_}
+        for locals_ in (calls[0].results, calls[1].operands)
+    )
+    return made & read
+
+
 def _parts(
-    program: LocalProgram,
+    ends: ResultPlaces,
     own: Sequence[str],
     calls: Sequence[CallFunction],
     places: Mapping[int, Path],
 ) -> list[str]:
     """Return the names of what a function without a scope computes: the subtrees of results that it
     fills, its results in such trees, or its only result. Return none if there are none."""
-    if found := named_subtrees(program, own, calls, places):
+    if found := named_subtrees(ends, own, calls, places):
         return list(found)
-    words = result_words(program, calls)
+    words = result_words(ends, calls)
     if len(words) == len(own) > 1:
         return list(words.values())
     return [own[0]] if len(set(own)) == 1 else []
@@ -157,7 +166,9 @@ def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
             is_one = _stem(part) == _stem(after)
             keys = words[-1] if words and is_one else keys
             if part != after:
-                found[re.sub(r"(?<=[^s])s$", "", re.sub(r"_?\d+$", "", keys))] += 1
+                is_leaf = not is_one and paths[one][-1:] == (part,)
+                item = "leaf" if is_leaf else re.sub(r"_?\d+$", "", keys)
+                found[re.sub(r"(?<=[^s])s$", "", item)] += 1
                 break
     return next((word for word, _ in found.most_common() if word), "block")
 

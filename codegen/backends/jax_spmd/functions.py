@@ -22,6 +22,8 @@ from shardwright.codegen.backends.jax_spmd.calls import (
 )
 from shardwright.codegen.backends.jax_spmd.leaves import LeafFunctions, LeafWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.purposes import purpose
+from shardwright.codegen.backends.jax_spmd.result_names import ResultPlaces, columns_of
 from shardwright.codegen.backends.jax_spmd.subtrees import (
     distinct,
     ends_of,
@@ -61,13 +63,16 @@ class Functions:
     ) -> None:
         self.program, self.names = program, names
         self.calls = calls_of(program)
-        self.given = [*call_names(program, names, results, arguments)]
+        self.ends = ResultPlaces(program)
+        self.columns = columns_of(program)
+        self.ends.call(names, program.body, {v: [v] for v in program.body.results})
+        self.given = [*call_names(program, names, self.ends, results, arguments)]
         self.paths, self.places = dict(arguments), results
         for number in range(len(self.given)):
             self._place(number)
         self._lists = {own.made: own.function for own in self.given}
         self.lines: list[str] = []
-        self.leaves = LeafFunctions(program, names, self.lines)
+        self.leaves = LeafFunctions(program, names, self.ends, self.lines)
         self.users = UserFunctions(program, names, self.lines)
         self._written: dict[tuple[str, ...], str] = {}  # function names, by parameters and lines
         self._index = ""  # the variable of loops over calls, which are never nested
@@ -143,7 +148,7 @@ class Functions:
             own, lines = self._lines(writer, number, slots)
             results = list(map(writer.read, body.results))
             keys = distinct(results, list(map(writer.names.own, body.results)))
-            ends = ends_of(self.program, keys, calls, self.places)
+            ends = ends_of(self.ends, keys, calls, self.places)
             if ends == self.given[number].ends:
                 break
             self.given[number] = replace(self.given[number], ends=ends)
@@ -152,13 +157,12 @@ class Functions:
         given = results[0] if ends == ((),) else tree_of(ends, results)
         listed = [*(each.name for each in own), *self.more.get(number, ())]
         header = called(f"def {self.given[number].function}", listed, ":")
-        which = f"{self.given[number].layer}, one of {len(calls)}"
-        filled = named_subtrees(self.program, keys, calls, self.places)
+        filled = named_subtrees(self.ends, keys, calls, self.places)
         is_filled = len(filled) == len({end[:1] for end in ends}) or (
-            len(result_words(self.program, calls)) == len(ends)
+            len(result_words(self.ends, calls)) == len(ends)
         )
-        more = "" if is_filled else "; return the values that later steps need"
-        document = f'"""Compute {which}{more}."""'
+        said = purpose(self.program, self.given[number], calls, is_filled)
+        document = f'"""{said}"""'
         described = textwrap.wrap(document, WIDTH - len(INDENT), break_on_hyphens=False)
         lines = [*described, *lines, *tree_lines(given, "return ", "", 1)]
         same = self._written.setdefault((*listed, *lines), self.given[number].function)
@@ -177,6 +181,7 @@ class Functions:
         given = self.given[number]
         writer.names = names = self.names.inside(functions, given.instance, given.function)
         names.results = every_name(self.program, calls)
+        self.ends.call(names, body, self.columns[number])
         named = {
             slot: self._named(writer, [call.operands[slot] for call in calls])
             or names.own(body.arguments[slot])

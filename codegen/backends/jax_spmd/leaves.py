@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 from shardwright.codegen.backends.jax_spmd.calls import listed_words
 from shardwright.codegen.backends.jax_spmd.control import BodyWriter
 from shardwright.codegen.backends.jax_spmd.names import LocalNames
+from shardwright.codegen.backends.jax_spmd.result_names import ResultPlaces
 from shardwright.codegen.partition.local.leaves import LeafUpdate, Results, consecutive, leaves
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
@@ -54,8 +55,10 @@ class LeafFunctions:
     `starts`: the updates that calls perform, by the results of their first steps.
     """
 
-    def __init__(self, program: LocalProgram, names: LocalNames, lines: list[str]) -> None:
-        self.program, self.names, self.lines = program, names, lines
+    def __init__(
+        self, program: LocalProgram, names: LocalNames, ends: ResultPlaces, lines: list[str]
+    ) -> None:
+        self.program, self.names, self.ends, self.lines = program, names, ends, lines
         bodies = (program.body, *program.functions)
         alike: dict[Hashable, list[LeafUpdate]] = defaultdict(list)
         self.starts: dict[tuple[int, ...], LeafUpdate] = {}
@@ -105,7 +108,9 @@ class LeafFunctions:
         targets = []
         for value, name in zip(leaf.results, own.results, strict=True):
             is_taken = name in writer.names.parameters
-            writer.text[value] = writer.names.fresh(f"new_{name}" if is_taken else name)
+            is_called = self.program.of(value).name in writer.names.called
+            new = f"new_{name}" if is_taken else name
+            writer.text[value] = writer.names.of(value) if is_called else writer.names.fresh(new)
             targets.append(writer.text[value])
         target = f"{', '.join(targets)} = {own.function}"
         return fitted_call(target, list(texts.values()), "", indent)
@@ -132,16 +137,24 @@ class LeafFunctions:
         columns = zip(*(leaf.operands for leaf in alike), strict=True)
         operands = _roles([[self._path(v) for v in column] for column in columns])
         columns = zip(*(leaf.results for leaf in alike), strict=True)
-        firsts = [_shared([paths[v] for v in column])[:1] for column in columns]
-        is_clear = all(firsts) and len({word for word, *_ in firsts}) == len(firsts)
+        shared = [
+            self._role(column) or "".join(_shared([paths[v] for v in column])[:1])
+            for column in columns
+        ]
+        is_clear = all(shared) and len(set(shared)) == len(shared)
         own = map(self.names.inside(()).own, alike[0].results)
-        results = [first[0] for first in firsts] if is_clear else [*own]
+        results = shared if is_clear else [*own]
         steps = (step for leaf in alike for step in leaf.steps)
         scopes = {self.program.of(step.results[0]).scope[-1:] for step in steps}
         word = "".join(scopes.pop()) if len(scopes) == 1 else ""
         is_of_user = word not in ("", self.program.program.name)
         function = word if is_of_user else "_".join(("leaf", *results))
         return _Names(self.names.fresh(function), tuple(operands), tuple(results))
+
+    def _role(self, column: Sequence[int]) -> str:
+        """Return the role that results of different updates share, or ""."""
+        roles = {place.role if (place := self.ends.of([value])) else "" for value in column}
+        return roles.pop() if len(roles) == 1 else ""
 
     def _path(self, value: int) -> str:
         name = self.program.of(value).name

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
+from shardwright.codegen.backends.jax_spmd.result_names import ResultPlaces
 from shardwright.codegen.backends.jax_spmd.trees import Path
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 
@@ -26,7 +27,7 @@ def distinct(texts: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def ends_of(
-    program: LocalProgram,
+    results: ResultPlaces,
     own: Sequence[str],
     calls: Sequence[CallFunction],
     places: Mapping[int, Path],
@@ -38,7 +39,7 @@ def ends_of(
         return ((),)
     ends: dict[int, Path] = {}
     taken: list[str] = []
-    subtrees = named_subtrees(program, own, calls, places)
+    subtrees = named_subtrees(results, own, calls, places)
     if [{*range(len(own))}] == [{*found} for found in subtrees.values()]:
         (only,) = subtrees.values()
         return tuple(only[slot] for slot in range(len(own)))
@@ -46,7 +47,7 @@ def ends_of(
         taken.append(name)
         ends.update((slot, (f'["{name}"]', *end)) for slot, end in found.items())
     keys: dict[str, str] = {}
-    words = result_words(program, calls)
+    words = result_words(results, calls)
     for slot, name in enumerate(own):
         if slot not in ends:
             keys[name] = keys.get(name) or _free(words.get(slot, name), taken)
@@ -55,7 +56,7 @@ def ends_of(
 
 
 def named_subtrees(
-    program: LocalProgram,
+    results: ResultPlaces,
     own: Sequence[str],
     calls: Sequence[CallFunction],
     places: Mapping[int, Path],
@@ -63,37 +64,36 @@ def named_subtrees(
     """Return, by name, the subtrees of the program's results that calls fill, such as a layer of
     parameters: for each result in it, its path in the subtree.
 
-    A subtree is named after the first word of its path that all calls share, such as `params`. If
-    several subtrees share that word, it is named after the most frequent name of their values.
+    A subtree is named after the role of its results, such as `params`. Without a role that it alone
+    has, it is named after the most frequent name of its values.
     """
-    found = _subtrees(calls, places)
-    said = dict(zip(program.body.results, program.program.result_names, strict=True))
-    words = []
-    for slots in found.values():
-        slot = next(iter(slots))
-        one, other = (re.findall(r"[A-Za-z]\w*", said[c.results[slot]])[1:] for c in calls[:2])
-        words.append(one[:1] if one[:1] == other[:1] else [])
-    is_clear = all(words) and len({word for word, *_ in words}) == len(words)
+    found = [*_subtrees(calls, places).values()]
+    roles = [{role_of(results, calls, slot) for slot in slots} for slots in found]
+    words = ["".join(each) if len(each) == 1 else "" for each in roles]
     named: dict[str, dict[int, Path]] = {}
     taken: list[str] = []
-    for slots, word in zip(found.values(), words, strict=True):
+    for slots, word in zip(found, words, strict=True):
         values = Counter(re.sub(r"_\d+$", "", own[slot]) for slot in slots)
-        named[_free(word[0] if is_clear else values.most_common(1)[0][0], taken)] = slots
+        is_clear = word and words.count(word) == 1
+        named[_free(word if is_clear else values.most_common(1)[0][0], taken)] = slots
     return named
 
 
-def result_words(program: LocalProgram, calls: Sequence[CallFunction]) -> dict[int, str]:
-    """Return the first word of the path of each result of a function that the program returns, such
-    as `mu`, if all calls share it and no other result has it."""
-    said = dict(zip(program.body.results, program.program.result_names, strict=True))
-    found: dict[int, str] = {}
-    for slot in range(len(calls[0].results)):
-        names = {said.get(call.results[slot], "") for call in calls}
-        first = {"".join(re.findall(r"[A-Za-z]\w*", name)[1:2]) for name in names}
-        if len(names) == len(calls) and len(first) == 1:
-            found[slot] = first.pop()
+def result_words(results: ResultPlaces, calls: Sequence[CallFunction]) -> dict[int, str]:
+    """Return the role of each result of a function that the program returns, such as `mu`, or the
+    first word of its path if it has no role. Omit words that another result has too."""
+    found = {slot: role_of(results, calls, slot) for slot in range(len(calls[0].results))}
     counts = Counter(found.values())
     return {slot: word for slot, word in found.items() if word and counts[word] == 1}
+
+
+def role_of(results: ResultPlaces, calls: Sequence[CallFunction], slot: int) -> str:
+    """Return the role of a function's result among the program's results or, without one, the first
+    word of its path. Return "" if it is not a result of the program in all calls."""
+    place = results.of([call.results[slot] for call in calls])
+    if place is None:
+        return ""
+    return place.role or "".join([word for word in place.words if word.isidentifier()][:1])
 
 
 def _subtrees(
