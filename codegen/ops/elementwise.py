@@ -96,7 +96,7 @@ KINDS = (
         commutes=True,
         evaluate=_on_arrays(np.add),
     ),
-    infix("add_any", "+", terms="together", computed=np.add, neutral=0, commutes=True),
+    infix("add_any", "+", stem="add", terms="together", computed=np.add, neutral=0, commutes=True),
     infix(
         "sub",
         "-",

@@ -45,6 +45,11 @@ def kind_of(name: str) -> OpKind:
     return KINDS.get(name) or OpKind(name)
 
 
+def word_of(name: str) -> str:
+    """Return the word for a kind of op in names of values, such as `sum` for `reduce_sum`."""
+    return (kind_of(name).stem or name.removeprefix("reduce_")).replace("-", "_")
+
+
 def form_of(tensors: OpTensors) -> LocalForm | None:
     """Return the local form of an op, or None. An op with a rule from the user keeps that rule.
     Empty tensors have no form, because collectives do not accept them."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from shardwright.codegen.ops.table import kind_of
+from shardwright.codegen.ops.table import word_of
 from shardwright.codegen.trace.gradients import Gradients
 from shardwright.codegen.trace.words import Phrase
 from shardwright.ir.program import Op, Program, ops_of
@@ -137,7 +137,6 @@ def _by_kind(note: Noted) -> str:
     """Return the name of a value that is only part of an expression: its scope or the word of its
     line, with its kind."""
     word = next(reversed(note.scope), note.said.word)
-    stem = kind_of(note.name).stem or note.name.removeprefix("reduce_")
-    kind = stem if word else note.name
-    name = "_".join(filter(None, (word, kind.replace("-", "_"))))
+    kind = word_of(note.name) if word else note.name.replace("-", "_")
+    name = "_".join(filter(None, (word, kind)))
     return f"bwd_{name}" if note.backward else name

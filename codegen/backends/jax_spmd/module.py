@@ -17,6 +17,7 @@ from shardwright.codegen.backends.jax_spmd.constants import (
     stored_text,
 )
 from shardwright.codegen.backends.jax_spmd.functions import Functions
+from shardwright.codegen.backends.jax_spmd.legend import legend
 from shardwright.codegen.backends.jax_spmd.names import PADDING_NAMES, LocalNames, function_name
 from shardwright.codegen.backends.jax_spmd.opaque import blobs, stored_calls
 from shardwright.codegen.backends.jax_spmd.ops import check_ops
@@ -96,6 +97,7 @@ class SpmdModule:
     whole_axes: str
     cut: bool
     summary: tuple[str, ...]
+    legend: tuple[str, ...]
     shardings: tuple[str, ...]
     moves: tuple[str, ...]  # tables for permutes and direct exchanges
     parameters: str
@@ -175,8 +177,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
     given, has_classes = sides.restored()
     having = {n: ("interpret",) for n, f in enumerate(local.functions) if rings.within(f)}
     functions = Functions(local, names, arguments, results, having)
-    checked = is_checked(local) and not rings.rings
-    texts = {key: call.name for key, call in calls.items()}
+    checked, texts = is_checked(local) and not rings.rings, {k: c.name for k, c in calls.items()}
     writer = Writer(local, functions, names, found, checked, arrays, texts, rings=rings)
     writer.imports.update(dict.fromkeys([*rings.imports, *EXPORT[: len(calls)]]))
     functions.users.find(writer, [*functions.leaves.starts.values()])
@@ -190,6 +191,7 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
         _axes_text(local.axes.mesh.axes),
         not local.axes.whole,
         tuple(_summary(list(found.values()))),
+        tuple(legend([*functions.lines, *lines], names.shown.suffixes)),
         tuple(_ends(sides)),
         tuple(_moves(writer.tables)),
         ", ".join(parameters),

@@ -6,9 +6,10 @@ import builtins
 import keyword
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
+from shardwright.codegen.ops.table import KINDS, word_of
+from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalBody, LocalProgram
 
 RESERVED = frozenset(
     {
@@ -41,6 +42,10 @@ def function_name(name: str) -> str:
     name."""
     is_taken = name in RESERVED or name in PADDING_NAMES or keyword.iskeyword(name)
     return f"{name}_" if is_taken else name
+
+
+STEMS = frozenset(map(word_of, KINDS))
+"""The last words of names that tracing gives to values that the user did not name."""
 
 
 class LocalNames:
@@ -84,7 +89,7 @@ class LocalNames:
         base = f"v{base}" if not base or base[0].isdigit() else base
         base = f"{base}_" if keyword.iskeyword(base) else base
         found, number = base, 1
-        while found in self.taken:
+        while found in self.taken or (number > 1 and self.shown.is_like(base, number)):
             number += 1
             found = f"{base}_{number}"
         self.taken.add(found)
@@ -98,11 +103,12 @@ class LocalNames:
         if value.name in self.called:
             return self.called[value.name]
         if not value.gradient_of:
-            return self._unnumbered(value.name)
+            name = self._unnumbered(value.name)
+            return name if value.is_named else self.shown.by_kind(local, name)
         name = "" if self.is_shared else self.shown.gradient(local, self.is_layer)
         if name:
             return name
-        return f"bwd_{self._unnumbered(value.gradient_of[0])}"
+        return self.shown.by_kind(local, f"bwd_{self._unnumbered(value.gradient_of[0])}")
 
     def _unnumbered(self, name: str) -> str:
         name, _, _ = name.partition(".")  # the number of a copy
@@ -127,7 +133,9 @@ class LocalNames:
     def changed(self, local: int, kind: str) -> str:
         """Return a name for a local value produced by a layout change."""
         is_part = kind == "all_gather" and self.program.values[local].layout.used
-        return self.fresh(f"{self.own(local)}_{'gathered' if is_part else CHANGED[kind]}")
+        suffix = "gathered" if is_part else CHANGED[kind]
+        self.shown.suffixes.add(suffix)
+        return self.fresh(f"{self.own(local)}_{suffix}")
 
 
 class ShownNames:
@@ -142,6 +150,10 @@ class ShownNames:
         self.names: dict[int, str] = {}  # by the number of the value
         self.taken: dict[int, set[int]] = defaultdict(set)  # the arguments that calls pass it as
         self.parameters: dict[int, str] = {}  # names of these arguments
+        self.suffixes: set[str] = set()  # of names of values whose layout changes
+        self.kinds = dict(_kinds(program))
+        words = "_".join(self.numbers).split("_")
+        self.numbered = frozenset(word for word in words if re.fullmatch(r"[A-Za-z]+\d+", word))
         for step in program.body.steps:
             if isinstance(step, CallFunction):
                 arguments = program.functions[step.function].arguments
@@ -153,6 +165,19 @@ class ShownNames:
         if text.isidentifier():
             names = self.parameters if local in self.given else self.names
             names[local if local in self.given else self.program.values[local].value] = text
+
+    def is_like(self, base: str, number: int) -> bool:
+        """Return whether a name of the program has the number as a part of its last word: `norm2`
+        beside `norm_2`."""
+        return f"{base.rpartition('_')[2]}{number}" in self.numbered
+
+    def by_kind(self, local: int, name: str) -> str:
+        """Return the name of a local value that the user did not name. It ends with the kind of the
+        op that produces the value, not of an op that is no longer there."""
+        kind = self.kinds.get(self.program.values[local].value, "")
+        word, _, last = name.rpartition("_")
+        is_other = last in STEMS and kind in KINDS and last != word_of(kind)
+        return "_".join(filter(None, (word, word_of(kind)))) if is_other else name
 
     def gradient(self, local: int, is_layer: bool) -> str:
         """Return the name of a local value that is a gradient, after the value whose gradient it
@@ -177,3 +202,13 @@ class ShownNames:
         if len(taken) == 1 and not is_given and (name := taken.pop()):
             return name
         return self.names.get(self.program.alike.get(number, number), "")
+
+
+def _kinds(program: LocalProgram) -> Iterator[tuple[int, str]]:
+    """Yield each value that an op produces, with the kind of the op."""
+    left: list[LocalBody] = [program.body, *program.functions]
+    while left:
+        for step in left.pop().steps:
+            if isinstance(step, Compute):
+                left += step.bodies
+                yield from ((program.values[v].value, step.op.kind) for v in step.results)
