@@ -108,7 +108,7 @@ def _pad(text: OpText) -> Expression:
 
 
 def _concatenate(text: OpText) -> Expression:
-    return "jnp.concatenate", [f"({', '.join(text.given)},)", f"axis={text.has('dimension')}"]
+    return "jnp.concatenate", [listed(text.given), f"axis={text.has('dimension')}"]
 
 
 def _rev(text: OpText) -> Expression:

@@ -82,3 +82,24 @@ def test_no_name_differs_by_an_underscore() -> None:
     """`norm_2` is no other value where the user has a `norm2`."""
     names = set(re.findall(r"\b[a-z]\w*", re.sub("# .*", "", text("as_shardy"))))
     assert not {name for name in names if re.fullmatch(r"(d_)?norm_[12]", name)}
+
+
+def test_layers_under_numbered_keys_are_a_loop() -> None:
+    """Forward and backward. A comment says that the backward pass starts at the last layer."""
+
+    def step(params: Any, x: Any) -> Any:
+        for number in range(6):
+            own = params[f"Block_{number}"]
+            x = x + jnp.tanh(norm(x, own["norm"]) @ own["w1"]) @ own["w2"]
+        return (x * x).sum()
+
+    of = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
+    block = {"norm": of(16), "w1": of(16, 32), "w2": of(32, 16)}
+    params = {f"Block_{number}": block for number in range(6)}
+    made = sw.partition(jax.value_and_grad(step), params, of(16, 16), mesh=MESH)
+    text = sw.emit(made).files("step")["jax_spmd.py"]
+    assert "def block_backward(" in text
+    assert re.search(r'params\[f"Block_{i( \+ 1)?}"\]', text)
+    assert 'params[f"Block_{5 - i}"]' in text
+    assert '[0]["gradients"]' in text
+    assert text.count("# Last layer first: block_gradients[0] is of blocks[4].") == 1

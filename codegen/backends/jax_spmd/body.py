@@ -209,6 +209,7 @@ class Writer(Comments):
                 each.target
             )
             types = [] if shown is None else [self._type(shown)]
+            lines += [f"# {each.said}"] if each.said else []
             lines += [] if found is None else self.comment(found, [each.target], types)
             lines += self._statement(each.target, each.made, shown, indent)
         if next(moves, None) is not None:

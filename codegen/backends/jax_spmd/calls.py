@@ -73,6 +73,8 @@ def call_names(
         ]
         scope = scope_of_calls(program, number)
         layer = layer_of(scope)
+        if not layer and _carried(program, calls) and _is_backward(program, calls):
+            layer = f"{BACKWARD} of a {_item(calls, paths)}"
         item = layer.rpartition(" ")[2] or _item(calls, paths)
         word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", item).lower()
         words = (word, f"{word}s")
@@ -103,6 +105,11 @@ def _is_layer(program: LocalProgram, number: int, calls: Sequence[CallFunction])
     if backward or not _carried(program, calls) or 2 * sizes[number] <= sum(sizes):
         return False
     return not any(scope_of_calls(program, each) for each in range(len(sizes)))
+
+
+def _is_backward(program: LocalProgram, calls: Sequence[CallFunction]) -> bool:
+    """Return whether all results of calls are of a backward pass."""
+    return all(program.of(v).backward for call in calls for v in call.results)
 
 
 def _carried(program: LocalProgram, calls: Sequence[CallFunction]) -> set[int]:
@@ -311,11 +318,22 @@ def _is_next(*rows: Sequence[Path]) -> bool:
         if len({len(path) for path in paths}) > 1:
             return False
         for parts in zip(*paths, strict=True):
-            numbers = [number for part in parts if (number := _number(part)) is not None]
-            grow = {after - before for before, after in itertools.pairwise(numbers)}
-            if len(set(parts)) > 1 and (len(numbers) < len(parts) or len(grow) > 1):
+            known = [each for part in parts if (each := _counted(part)) is not None]
+            grow = {after - before for (_, before), (_, after) in itertools.pairwise(known)}
+            is_one = len(known) == len(parts) and len({key for key, _ in known}) == 1
+            if len(set(parts)) > 1 and not (is_one and len(grow) == 1):
                 return False
     return True
+
+
+def _counted(part: str) -> tuple[str, int] | None:
+    """Return the start of an item with a number, and the number.
+
+    >>> _counted("[2]"), _counted('["Block_2"]'), _counted('["w"]')
+    (('[', 2), ('["Block_', 2), None)
+    """
+    found = re.fullmatch(r'(\[|\["\w*?)(0|[1-9]\d*)"?\]', part)
+    return (found[1], int(found[2])) if found else None
 
 
 def _number(part: str) -> int | None:
@@ -327,13 +345,14 @@ def at_each(paths: Sequence[Path], first: int, variable: str) -> str:
     index of the first row."""
     out = []
     for part, other in zip(*paths[:2], strict=True):
-        start, after = _number(part), _number(other)
-        if part == other or start is None or after is None:
+        one, after = _counted(part), _counted(other)
+        if part == other or one is None or after is None:
             out.append(part)
             continue
-        grows = after - start
-        offset = start - grows * first
-        out.append(f"[{_linear(offset, grows, variable)}]")
+        key, start = one
+        grows = after[1] - start
+        at = _linear(start - grows * first, grows, variable)
+        out.append(f"[{at}]" if key == "[" else f'[f{key[1:]}{{{at}}}"]')
     return "".join(out)
 
 

@@ -35,6 +35,7 @@ from shardwright.codegen.backends.jax_spmd.trees import Path, flat, tree_lines, 
 from shardwright.codegen.backends.jax_spmd.user_functions import UserFunctions
 from shardwright.codegen.partition.local.steps import CallFunction, LocalProgram
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, indented
+from shardwright.codegen.trace.scopes import BACKWARD
 
 Texts = tuple[str, ...] | tuple[tuple[str, str], ...]
 """A list of texts, or the items of a dict of texts."""
@@ -98,7 +99,7 @@ class Functions:
         paths = [
             [each if isinstance(each, tuple) else (flat(each),) for each in row] for row in rows
         ]
-        lines: list[str] = []
+        lines: list[str] = [*self._reversed(number, paths)]
         at = 0
         while at < len(rows):
             count = regular(paths[at:])
@@ -110,6 +111,17 @@ class Functions:
                 lines += self._loop(number, paths[at : at + count], at, indent)
             at += count
         return lines
+
+    def _reversed(self, number: int, rows: Sequence[Sequence[Path]]) -> Iterator[str]:
+        """Yield a comment if the calls of a backward pass take the results of a list from last to
+        first."""
+        own = self.given[number]
+        for paths in zip(*rows, strict=True) if own.layer.startswith(BACKWARD) else ():
+            is_list = paths[0][0] in self._lists and all(len(path) > 1 for path in paths)
+            last = [f"[{at}]" for at in reversed(range(len(rows)))]
+            if is_list and [path[1] for path in paths] == last:
+                yield f"# Last layer first: {own.made}[0] is of {''.join(paths[0][:2])}."
+                return
 
     def _loop(
         self, number: int, rows: Sequence[Sequence[Path]], first: int, indent: int

@@ -65,7 +65,7 @@ def named_subtrees(
     parameters: for each result in it, its path in the subtree.
 
     A subtree is named after the role of its results, such as `params`. Without a role that it alone
-    has, it is named after the most frequent name of its values.
+    has, it is named "gradients" if all its values are, or after their most frequent name.
     """
     found = [*_subtrees(calls, places).values()]
     roles = [{role_of(results, calls, slot) for slot in slots} for slots in found]
@@ -74,8 +74,10 @@ def named_subtrees(
     taken: list[str] = []
     for slots, word in zip(found, words, strict=True):
         values = Counter(re.sub(r"_\d+$", "", own[slot]) for slot in slots)
+        most = values.most_common(1)[0][0]
+        most = "gradients" if all(value.startswith("d_") for value in values) else most
         is_clear = word and words.count(word) == 1
-        named[_free(word if is_clear else values.most_common(1)[0][0], taken)] = slots
+        named[_free(word if is_clear else most, taken)] = slots
     return named
 
 

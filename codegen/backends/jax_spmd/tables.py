@@ -53,9 +53,8 @@ class _Nodes:
     def constants(self) -> dict[str, str]:
         names: dict[str, str] = {}
         for text in sorted((text for text, n in self.counts.items() if n > 1), key=len):
-            base = (
-                f"{re.sub(r'[^A-Za-z0-9]+', '_', self.words[text]).strip('_').upper()}_{self.kind}"
-            )
+            word = re.sub(r"_?\d+$", "", self.words[text]) or self.words[text]
+            base = f"{re.sub(r'[^A-Za-z0-9]+', '_', word).strip('_').upper()}_{self.kind}"
             base = base if base[0].isalpha() else f"OF_{base}"
             number = sum(name.startswith(base) for name in names.values())
             names[text] = f"{base}_{number + 1}" if number else base

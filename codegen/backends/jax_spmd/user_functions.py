@@ -232,7 +232,8 @@ class UserFunctions:
         lines = inner.body(_body(each), 1)
         ends = returned(", ".join(map(inner.read, each.results)), 1)
         backward = "the backward pass of " if each.backward else ""
-        document = f'"""Compute {backward}{each.call.function}."""'
+        defined = f" at {each.call.defined}" if each.call.defined else ""
+        document = f'"""Compute one device\'s part of {backward}{each.call.function}{defined}."""'
         head = called(f"def {function.name}", parameters, ":")
         return [*head, *indented([document, *lines, *ends])]
 

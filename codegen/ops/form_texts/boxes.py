@@ -14,7 +14,7 @@ from shardwright.codegen.ops.forms.boxes import (
     stretches_of_box,
     stretches_taken,
 )
-from shardwright.codegen.ops.literals import dtype_text, integers
+from shardwright.codegen.ops.literals import dtype_text, integers, listed
 from shardwright.codegen.ops.text import Expression, OpText
 
 
@@ -149,4 +149,4 @@ def plain_rows(text: OpText) -> Expression:
         step = f":{each.step}" if each.step != 1 else ""
         rows = f"{each.start}:{stop if stop >= 0 else ''}{step}"
         items.append(f"{text.given[0]}[{', '.join([*[':'] * dim, rows])}]")
-    return "jnp.concatenate", [f"({', '.join(items)},)", f"axis={dim}"]
+    return "jnp.concatenate", [listed(items), f"axis={dim}"]

@@ -17,7 +17,8 @@ def arg(form: FormText) -> FormLines:
     shared = shared_dim(form.text.shapes[0], axis, form.parts(0, axis))
     own, best, places, first = map(form.local, ("own", "best", "places", "first"))
     (given,) = form.given
-    yield FormLine(own, f"jnp.expand_dims({kind}({given}, {axis}, {dtype}), {axis})")
+    said = "Each device finds its best element. The result is the index of the first of the best."
+    yield FormLine(own, f"jnp.expand_dims({kind}({given}, {axis}, {dtype}), {axis})", said=said)
     taken = f"jnp.take_along_axis({given}, {own}, axis={axis})"
     yield _brought(form, best, taken, axis, shared)
     place = f"{own} + {form.at(0, axis)}.astype({dtype}) * {form.extent(0, axis)}"

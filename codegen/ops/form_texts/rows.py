@@ -21,14 +21,16 @@ def gather(form: FormText) -> FormLines:
     text = form.text
     here, rows, own = map(form.local, ("here", "rows", "own"))
     given = _as_int32(form, 1)
-    tests, shifts = [], {}
+    tests, shifts, split = [], {}, []
     for component, dim in enumerate(text.op.integers("start_index_map")):
         if form.axes(0, dim):
+            split.append(dim)
             extent, last = form.extent(0, dim), form.parts(0, dim) - 1
             index = f"{given}[..., {component}]"
             tests.append(f"jnp.clip({index} // {extent}, 0, {last}) == {form.at(0, dim)}")
             shifts[component] = f"{form.at(0, dim)} * {extent}"
-    yield FormLine(here, tests[0])
+    rows_of = f"its own {form.extent(0, split[0])} rows" if len(split) == 1 else "rows that it has"
+    yield FormLine(here, tests[0], said=f"Each device looks up {rows_of} and gives 0 for others.")
     for test in tests[1:]:
         yield FormLine(here, f"{here} & ({test})")
     yield FormLine(rows, _shifted(given, shifts, form.extent(1, -1)))
@@ -54,7 +56,8 @@ def scatter(form: FormText) -> FormLines:
         for component, dim in enumerate(dims)
         if form.axes(0, dim)
     }
-    yield FormLine(rows, _shifted(given, shifts, form.extent(1, -1)))
+    said = "Each device handles the indices of its own rows and drops others."
+    yield FormLine(rows, _shifted(given, shifts, form.extent(1, -1)), said=said)
     changed = _with(text, "mode", "FILL_OR_DROP", {1: rows})
     yield FormLine(form.results[0], form.plain(changed))
 

@@ -12,7 +12,7 @@ from shardwright.codegen.ops.forms.shifts import (
     shifts_of,
     stretches_of,
 )
-from shardwright.codegen.ops.literals import integers
+from shardwright.codegen.ops.literals import integers, listed
 from shardwright.codegen.ops.text import Expression, OpText
 from shardwright.ir.axes import axes_text
 
@@ -117,7 +117,7 @@ def plain_shift(text: OpText) -> Expression:
         items.append(given if own else cut)
         at = each.to + each.length
     items += _filled(text, dim, text.shape[dim] - at)
-    return "jnp.concatenate", [f"({', '.join(items)},)", f"axis={dim}"]
+    return "jnp.concatenate", [listed(items), f"axis={dim}"]
 
 
 def _filled(text: OpText, dim: int, length: int) -> list[str]:

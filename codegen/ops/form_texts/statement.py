@@ -15,12 +15,14 @@ from shardwright.ir.axes import axes_text
 
 @dataclass(frozen=True)
 class FormLine:
-    """One assignment. `moves`: whether it performs the form's next communication. With an empty
-    `target`, the value already exists, so no statement is written."""
+    """One assignment. `moves`: whether it performs the form's next communication; `said`: a comment
+    on it and the lines after it, or "". With an empty `target`, the value already exists, so no
+    statement is written."""
 
     target: str
     made: Expression
     moves: bool = False
+    said: str = ""
 
 
 @dataclass(frozen=True)
