@@ -50,7 +50,7 @@ def all_gather(
     extent, count = shape[here], _count(source, refs)
     if _without(source, here, refs) or extent % count:
         raise InputError(
-            "to stack shards, only the given axes may split their dimension, into equal shards",
+            "without `tiled`, the given axes alone must split their dimension, into equal shards",
             argument="source",
             got=f"{source}, {extent} elements over {count} devices",
             expected=f"a multiple of {count} elements, split by these axes alone; or tiled",
@@ -216,7 +216,7 @@ def _split_by(source: Sharding, refs: Refs) -> int:
         if _left(source, here, refs) is not None:
             return here
     raise InputError(
-        "a dimension must end with these axes",
+        "the axes must be the last axes of a dimension",
         argument="axes",
         got=f"{', '.join(map(str, refs))}, for {source}",
         expected='"y", or "x" and "y", if a dimension has {"x", "y"}',

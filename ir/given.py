@@ -189,7 +189,7 @@ class _GivenReader(NamedTuple):
         return self.mesh
 
     def _wrong(self, given: Any) -> InputError:
-        expected = """a text as '[{"x"}, {}]', P('x', None), a NamedSharding or placements"""
+        expected = """a text such as '[{"x"}, {}]', P('x', None), a NamedSharding or placements"""
         if is_a(given, JAX_ARRAY):
             expected = "its sharding: x.sharding"
         elif is_a(given, PLACEMENT):

@@ -105,7 +105,10 @@ class Model(Drawn):
                 if name != "__metadata__":
                     if name in found:
                         raise InputError(
-                            "a tensor must be in only one file", argument=str(path), got=name
+                            "two files must not have the same tensor",
+                            argument=str(path),
+                            got=name,
+                            expected="each tensor in only one file",
                         )
                     found[name] = said
         return Model(found)

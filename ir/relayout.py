@@ -48,14 +48,15 @@ class Relayout(Drawn):
         return f"<Relayout: from {self.source!r} to {self.target!r}>"
 
 
-def check_alike(first: Stored, second: Stored) -> None:
-    """Raise InputError unless both layouts store the same tensors with the same dtype."""
+def check_alike(first: Stored, second: Stored, argument: str = "target") -> None:
+    """Raise InputError unless both layouts store the same tensors with the same dtype. `argument`:
+    the name of `second`."""
     for what in ("tensors", "dtype"):
         own, other = getattr(first, what), getattr(second, what)
         if own != other:
             raise InputError(
                 f"both layouts must have the same {what}",
-                argument="target",
+                argument=argument,
                 got=_said(other, own),
                 expected=_said(own, other),
             )

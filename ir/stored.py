@@ -220,9 +220,9 @@ class Stored(Drawn):
         if len(self.tensors) == 1:
             return next(iter(self.tensors))
         raise InputError(
-            "the buffer of a layout that names no tensor must have a tensor's name",
+            "if a layout names no tensor, its buffer must have the name of a tensor",
             argument="layout",
-            got=buffer or "a layout without a name",
+            got=buffer or "a buffer without a name",
             expected=one_of(self.tensors),
         )
 

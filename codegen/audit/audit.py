@@ -36,7 +36,11 @@ def audit(text: str, mesh: Mesh | None = None) -> AuditReport:
         devices = _devices(module, mesh)
         found = collectives_of(module, devices)
     except ValueError as error:
-        raise InputError("the groups of a collective could not be parsed", got=str(error)) from None
+        raise InputError(
+            "the groups of a collective could not be parsed",
+            got=str(error),
+            expected="groups as compiled.as_text() prints them",
+        ) from None
     _check_mesh(mesh, devices)
     # With wrong groups, values cannot be traced.
     sound = not any(_fault(each, devices) for each in found)

@@ -170,7 +170,7 @@ class Flags(GivenFlags, ABC):
         names = one_of(description.name for description in chosen.operations)
         if given:
             raise InputError(
-                f"this command takes one reshard, not a group of {chosen.path}",
+                f"this command takes one operation, not a group of {chosen.path}",
                 argument="--name",
                 got=given[0],
                 expected=names,

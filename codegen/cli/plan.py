@@ -68,8 +68,8 @@ class PlanCommand(Flags):
         said = self.one_operation()
         answers = answers_of(said)
         self._refuse_options(
-            "this option is for reshards only",
-            f"the {said.kind} {said.name}",
+            f"a {said.kind} does not take this option",
+            said.name,
             takes=answers.options,
         )
         options = {each.name: getattr(self, each.name) for each in fields(PlanAsked)}

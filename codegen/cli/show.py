@@ -89,10 +89,11 @@ class ShowCommand(Flags):
         takes = answers_of(said).options
         if self.compare and "show --compare" not in takes:
             raise InputError(
-                "this option is for programs only",
+                f"a {said.kind} does not take this option",
                 argument="--compare",
                 got=said.name,
-                expected="no --compare, or plan --compare",
+                expected="no --compare"
+                + (", or plan --compare" if "plan --compare" in takes else ""),
             )
         pictures = (self.svg, "--svg", "picture"), (self.html, "--html", "explorer page")
         for (given, option, what), (_, other, _) in zip(pictures, pictures[::-1], strict=True):

@@ -117,7 +117,7 @@ def compare(
                 expected="sw.Stored(…), sw.learn(…), or a function load(rank, tensors)",
             )
     if isinstance(found, Stored) and isinstance(expected, Stored):
-        check_alike(expected, found)
+        check_alike(expected, found, "found")
     pair = [side.stored for side in sides if isinstance(side, LayoutSide)]
     if len(pair) == 2:
         _check_devices(sides[0], sides[1])

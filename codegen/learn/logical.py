@@ -134,6 +134,6 @@ def element_type(tensors: Mapping[str, LogicalTensor], asked: object = None) -> 
             "tensors of several element types need `dtype`, the type that the loader stores",
             argument="dtype",
             got=", ".join(found),
-            expected=f"dtype={found[0]!r}, the narrowest that the loader converts to",
+            expected=f"the narrowest type that the loader converts to, such as dtype={found[0]!r}",
         )
     return found[0] if found else "float32"

@@ -67,7 +67,7 @@ def check_limit(reshard: Reshard, memory_limit: int) -> None:
             expected=f"at least {least}",
         )
     if number < least:
-        both = " and its target shard at once" if least == source + target else " or target shard"
+        both = " and target shards at once" if least == source + target else " or its target shard"
         raise InputError(
             f"a device cannot hold its source{both}",
             argument="memory_limit",

@@ -30,7 +30,8 @@ class GroupAnswers(Answers[Group]):
         for name in said.members:
             if name not in members:
                 raise InputError(
-                    f"{manifest.FILE} lists no bundle for {name}, a member of this group"
+                    f"{manifest.FILE} lists no bundle for {name}, a member of this group",
+                    expected="this bundle; run `shardwright emit` on the config to write it again",
                 )
         plans = {name: within.plan_of(members[name]) for name in said.members}
         return group_files(said, plans, backends_of(said, config.reshards), config.folders)

@@ -72,8 +72,15 @@ def partition(
 
 
 def _check_limit(memory_limit: object) -> None:
-    if memory_limit is not None and (type(memory_limit) is not int or memory_limit <= 0):
+    if memory_limit is not None and type(memory_limit) is not int:
         raise wrong_type(memory_limit, int, "bytes, for example 16 * 2**30", "memory_limit")
+    if memory_limit is not None and memory_limit <= 0:
+        raise InputError(
+            "the limit must be above zero",
+            argument="memory_limit",
+            got=memory_limit,
+            expected="bytes, for example 16 * 2**30",
+        )
 
 
 def _check_jax() -> None:

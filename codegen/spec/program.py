@@ -182,6 +182,6 @@ def _bytes(key: str, given: object) -> int | None:
             f"a {key.replace('_', ' ')} must be a number of bytes",
             argument=key,
             got=given,
-            expected='an integer, or a text such as "64MiB"',
+            expected='an integer of at least 0, or a text such as "64MiB"',
         )
     return int(match[1]) << UNITS[match[2]]

@@ -8,8 +8,8 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "1616dd9e8597700b",
-    "pallas_tpu": "39d20d07887da4f1",
-    "triton_gpu": "57f6625ae6821f47",
+    "pallas_tpu": "1e1865913dda0cb7",
+    "triton_gpu": "6ea3caedf0168661",
 }
 
 

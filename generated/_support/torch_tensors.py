@@ -35,7 +35,7 @@ def check_few(programs):
     """Raise ValueError unless `programs` is an int of at least 1, or None for one program per
     block."""
     if programs is not None and (type(programs) is not int or programs < 1):
-        raise ValueError(f"programs: got {programs!r}, expected None or at least 1")
+        raise ValueError(f"programs: got {programs!r}, expected None or an int of at least 1")
 
 
 def has_kernels(tensor, kernel):

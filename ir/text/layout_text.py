@@ -185,10 +185,12 @@ class _LayoutReader:
         field = name if name in ("into", "reversed", "table") else "rule"
         self.spans[*where, field] = span_of(node)
         if field in said:
+            is_rule = field == "rule"
             raise self.source.error(
-                "a dimension must be cut in one way only",
+                "a cut may have only one rule" if is_rule else f"{name} may be given only once",
                 span_of(node),
-                got=f"{said[field]} and {name}",
+                got=f"{said['rule']} and {name}" if is_rule else f"{name} twice",
+                expected="only one of them",
             )
         for i, token in enumerate(given):
             self.spans[*where, field, i] = span_of(token)

@@ -94,7 +94,7 @@ class StartedReshard(OneOrder):
         `reshard_start`, and ValueError if it is done already."""
         if not isinstance(started, Started):
             raise TypeError(
-                f"reshard_done: got {type(started).__name__}, expected what reshard_start returns"
+                f"reshard_done: got {type(started).__name__}, expected a handle of reshard_start"
             )
         if not started.held:
             raise ValueError(

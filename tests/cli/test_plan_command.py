@@ -98,7 +98,7 @@ def test_json_says_what_is_predicted() -> None:
         (
             {"memory_limit": "47"},
             """
-            error: --memory-limit: a device cannot hold its source and its target shard at once
+            error: --memory-limit: a device cannot hold its source and target shards at once
             got: 47 bytes
             expected: at least 48: 24 before and 24 after
             """,

@@ -56,7 +56,7 @@ def test_mistakes_are_located(home: Path) -> None:
     said = run("emit")
     assert said.code == 2
     assert "line 7, program 'mlp', budget: the program receives more than its budget" in said.err
-    assert "got: 128 bytes, most of them in [C1] all-reduce over t" in said.err
+    assert "got: 128 bytes, the most in [C1] all-reduce over t" in said.err
     config.write_text(TABLE.replace("a_step:step", "a_step:stop"))
     said = run("emit")
     assert "line 4, program 'mlp', function: the object cannot be imported" in said.err

@@ -126,7 +126,7 @@ def test_check_fails_over_the_budget(home: Path) -> None:
         "the busiest device receives 224 B, before 128 B\n"
         "one all-reduce over d of 96 B more, a_step.py:5\n"
         "mlp: would not be emitted now: budget: the program receives more than its budget\n"
-        "got: 224 bytes, most of them in " + C1 + "expected: at most 200 bytes\n"
+        "got: 224 bytes, the most in " + C1 + "expected: at most 200 bytes\n"
     )
     found = run("emit")
     assert found.code == 2
@@ -140,7 +140,7 @@ def test_the_plan_over_the_budget_is_shown(home: Path) -> None:
     assert json.loads(found.out)["bytes_received"] == 128
     assert found.err == (
         "error: shardwright.toml, line 7, program 'mlp', budget: the program receives more than "
-        'its budget\n  budget = "64B"\n            ^^^\ngot: 128 bytes, most of them in '
+        'its budget\n  budget = "64B"\n            ^^^\ngot: 128 bytes, the most in '
         + C1
         + "expected: at most 64 bytes\n"
     )

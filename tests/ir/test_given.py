@@ -474,7 +474,7 @@ text
         target: a sharding must be a Sharding, a NamedSharding, a PartitionSpec, placements or a \
 text
         got: None
-        expected: a text as '[{"x"}, {}]', P('x', None), a NamedSharding or placements
+        expected: a text such as '[{"x"}, {}]', P('x', None), a NamedSharding or placements
         """,
     ),
     "no mesh for HLO's": (

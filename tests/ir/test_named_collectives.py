@@ -74,7 +74,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_gather(*of('[{"X", "Y"}, {}]'), "X"),
         """
-        axes: a dimension must end with these axes
+        axes: the axes must be the last axes of a dimension
         got: "X", for [{"X", "Y"}, {}]
         expected: "y", or "x" and "y", if a dimension has {"x", "y"}
         """,
@@ -82,7 +82,7 @@ REFUSED: tuple[tuple[Callable[[], object], str], ...] = (
     (
         lambda: sw.all_gather(*of('[{"X"}, {}]', (7, 6)), "X", tiled=False),
         """
-        source: to stack shards, only the given axes may split their dimension, into equal shards
+        source: without `tiled`, the given axes alone must split their dimension, into equal shards
         got: [{"X"}, {}], 7 elements over 4 devices
         expected: a multiple of 4 elements, split by these axes alone; or tiled
         """,

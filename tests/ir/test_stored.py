@@ -204,6 +204,26 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         """,
     ),
     (
+        lambda: sw.Stored("ep=2", {"w": (4,)}, "w[{ep} balanced nested]", "int8"),
+        """
+        layout: a cut may have only one rule
+          w[{ep} balanced nested]
+                          ^^^^^^
+        got: balanced and nested
+        expected: only one of them
+        """,
+    ),
+    (
+        lambda: sw.Stored("ep=2", {"w": (4,)}, "w[{ep} into(2) into(4)]", "int8"),
+        """
+        layout: into may be given only once
+          w[{ep} into(2) into(4)]
+                         ^^^^^^^
+        got: into twice
+        expected: only one of them
+        """,
+    ),
+    (
         lambda: sw.Stored("ep=4", {"w": (3, 2)}, "w[{ep} into(3) table(0, 1, 7, -)]", "int8"),
         """
         w: each entry of a table must be the number of a shard

@@ -164,7 +164,7 @@ def test_refused() -> None:
     elsewhere = sw.Stored("tp=2", HEADS, "stack(0, q, k, v)", "bfloat16")
     assert message(lambda: sw.compare(other, SERVER)) == exactly(
         """
-        target: both layouts must have the same tensors
+        found: both layouts must have the same tensors
         got: k (4, 16)
         expected: k (8, 16)
         """

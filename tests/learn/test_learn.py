@@ -416,7 +416,7 @@ def test_refused() -> None:
         """
         dtype: tensors of several element types need `dtype`, the type that the loader stores
         got: float16, float32
-        expected: dtype='float16', the narrowest that the loader converts to
+        expected: the narrowest type that the loader converts to, such as dtype='float16'
         """
     )
     assert message(lambda: sw.compare(packed, packed)) == exactly(

@@ -115,7 +115,7 @@ def test_disjoint_devices_hold_one_shard_each() -> None:
     check(made)
     assert message(lambda: plan(reshard, memory_limit=59)) == exactly(
         """
-        memory_limit: a device cannot hold its source or target shard
+        memory_limit: a device cannot hold its source or its target shard
         got: 59 bytes
         expected: at least 60: 54 before and 60 after
         """

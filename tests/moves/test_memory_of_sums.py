@@ -63,7 +63,7 @@ def test_a_limit_that_is_too_low() -> None:
     assert message(lambda: planned(TWICE - 1)) == exactly(TOO_LOW)
     refused = message(lambda: planned(2 * SHARD - 1))
     assert refused.splitlines()[0] == (
-        "memory_limit: a device cannot hold its source and its target shard at once"
+        "memory_limit: a device cannot hold its source and target shards at once"
     )
     by_collectives = sw.plan(RESHARD, memory_limit=2 * SHARD, backends=("jax_xla",))
     assert by_collectives.ops == "all_reduce"

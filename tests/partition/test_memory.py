@@ -70,8 +70,8 @@ def test_a_limit_that_no_plan_keeps() -> None:
     ("how", "said"),
     [
         ({"gather": "never"}, "gather: unknown choice for gathered values"),
-        ({"memory_limit": 0}, "memory_limit"),
-        ({"memory_limit": "1GiB"}, "memory_limit"),
+        ({"memory_limit": 0}, "memory_limit: the limit must be above zero"),
+        ({"memory_limit": "1GiB"}, "memory_limit: the value must be of type int"),
     ],
 )
 def test_what_cannot_be_asked_for(how: dict[str, Any], said: str) -> None:

@@ -157,9 +157,10 @@ def test_parts_that_do_not_fit_are_refused(local: Any, kept: bool, why: str) -> 
     double = custom_partitioning(doubled_by_a_kernel)
     double.def_partition(partition, sharding_rule="i j -> i j")
     head, got, expected = refused(lambda x: double(x), of(8, 16)).splitlines()
-    assert head == "fn: a kernel must be exportable, because the module holds it as StableHLO"
+    assert head == "fn: the module must hold this call as StableHLO, for shards, and cannot"
     assert got.startswith("got: doubled_by_a_kernel, tests/partition/test_opaque.py:")
     assert why in got
     assert expected == (
-        "expected: a pallas_call without effects, or a partition function without collectives"
+        "expected: a pallas_call without effects, or a partition function that keeps the "
+        "shardings and has no collectives"
     )

@@ -128,7 +128,7 @@ MISTAKES = (
         'axes = ["y"]',
         'axes = ["x"]',
         """
-        c.toml, line 17, collective 'gathered', axes: a dimension must end with these axes
+        c.toml, line 17, collective 'gathered', axes: the axes must be the last axes of a dimension
           axes = ["x"]
           ^^^^^^^^^^^^
         got: "x", for [{"x", "y"}, {}]

@@ -176,8 +176,9 @@ def _without_locations() -> Iterator[None]:
 def _refused(call: OpaqueCall, error: Exception) -> InputError:
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     return InputError(
-        "a kernel must be exportable, because the module holds it as StableHLO",
+        "the module must hold this call as StableHLO, for shards, and cannot",
         argument="fn",
         got=f"{call.name}{f', {call.line}' if call.line else ''} ({said})",
-        expected="a pallas_call without effects, or a partition function without collectives",
+        expected="a pallas_call without effects, or a partition function that keeps the shardings "
+        "and has no collectives",
     )

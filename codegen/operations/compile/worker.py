@@ -103,7 +103,10 @@ def _check_names(module: ModuleType, job: Job) -> None:
         names = contract.grouped if job.what == "group" else contract.matmul
     lacking = [name for name in names if name not in vars(module)]
     if lacking:
-        raise InputError(f"the module has no {', '.join(lacking)}")
+        raise InputError(
+            f"the module has no {', '.join(lacking)}",
+            expected="the module as `shardwright emit` wrote it",
+        )
 
 
 @cache

@@ -132,7 +132,7 @@ def check_budget(description: ProgramDescription, program: Partitioned) -> None:
         raise InputError(
             "the program receives more than its budget",
             argument="budget",
-            got=f"{received:,} bytes, most of them in {_largest(program)}",
+            got=f"{received:,} bytes, the most in {_largest(program)}",
             expected=f"at most {budget:,} bytes",
         )
 
@@ -180,10 +180,10 @@ def _called(arguments: Callable[[], Any], reference: str) -> Any:
         return arguments()
     except Exception as error:  # a user's function may raise anything
         raise InputError(
-            "the function that returns the arguments must itself take no arguments",
+            "the function that returns the arguments failed",
             argument="arguments",
             got=f"{reference} ({type(error).__name__}: {error})".splitlines()[0],
-            expected="a function that returns a tuple of avals",
+            expected="a function without parameters that returns a tuple of avals",
         ) from error
 
 

@@ -190,7 +190,7 @@ def test_interpreted_and_misused(tmp_path: Path) -> None:
         "twice": "ValueError: reshard_done: got a reshard that is already done, expected one "
         "in flight",
         "late": "ValueError: then: got a reshard that is already done, expected one in flight",
-        "no start": "TypeError: reshard_done: got ArrayImpl, expected what reshard_start returns",
+        "no start": "TypeError: reshard_done: got ArrayImpl, expected a handle of reshard_start",
         "a batch": ALONE,
         "differentiated": ALONE,
         "never done": "reshard_start: tiles are still in flight, call reshard_done",

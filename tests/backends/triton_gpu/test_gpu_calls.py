@@ -112,7 +112,7 @@ def test_programs_that_are_no_number(programs: object, tmp_path: Path) -> None:
     """Of a first call, of one with tensors that came before, and in one address space."""
     module = module_of(ONE, tmp_path)
     x, out = torch.zeros(4, 6), torch.empty(4, 6)
-    said = re.escape(f"programs: got {programs!r}, expected None or at least 1")
+    said = re.escape(f"programs: got {programs!r}, expected None or an int of at least 1")
     with pytest.raises(ValueError, match=said):
         module.reshard(x, programs=programs)
     module.reshard(x, out=out, programs=2)

@@ -233,7 +233,7 @@ def test_memory_limits() -> None:
         low = message(lambda s=strategy: plan(reshard, s, memory_limit=2 * shard - 1))
         assert low == exactly(
             f"""
-            memory_limit: a device cannot hold its source and its target shard at once
+            memory_limit: a device cannot hold its source and target shards at once
             got: {2 * shard - 1} bytes
             expected: at least {2 * shard}: {shard} before and {shard} after
             """
