@@ -137,6 +137,7 @@ def _by_kind(note: Noted) -> str:
     """Return the name of a value that is only part of an expression: its scope or the word of its
     line, with its kind."""
     word = next(reversed(note.scope), note.said.word)
+    word = "" if word in ("d", "bwd") else word  # the prefixes of gradients
     kind = word_of(note.name) if word else note.name.replace("-", "_")
     name = "_".join(filter(None, (word, kind)))
     return f"bwd_{name}" if note.backward else name

@@ -103,3 +103,18 @@ def test_layers_under_numbered_keys_are_a_loop() -> None:
     assert 'params[f"Block_{5 - i}"]' in text
     assert '[0]["gradients"]' in text
     assert text.count("# Last layer first: block_gradients[0] is of blocks[4].") == 1
+
+
+def test_a_broadcast_has_the_name_of_its_operand() -> None:
+    """If the operand has no statement of its own, as a cast has none."""
+
+    def step(x: Any, angle: Any) -> Any:
+        sin, cos = jnp.sin(angle).astype(x.dtype), jnp.cos(angle).astype(x.dtype)
+        a, b = x[..., :4], x[..., 4:]
+        return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+    x = jax.ShapeDtypeStruct((4, 2, 8), jnp.bfloat16)
+    angle = jax.ShapeDtypeStruct((4,), jnp.float32)
+    text = sw.emit(sw.partition(step, x, angle, mesh=MESH)).files("step")["jax_spmd.py"]
+    for name in ("sin", "cos"):
+        assert re.search(rf"^    {name}(_2)? = .*astype\(jnp.bfloat16\)\[None", text, re.MULTILINE)

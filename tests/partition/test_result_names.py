@@ -111,6 +111,18 @@ def test_the_users_own_names_stay(tmp_path: Path) -> None:
     }
 
 
+def test_no_result_is_called_a_gradient(tmp_path: Path) -> None:
+    """A name such as `d_x` says that the value is the gradient of `x`."""
+    source = (
+        "def step(x, y):\n    d = {'x': x + y, 'y': x - y}\n    e = {'x': x / y, 'd_y': x * y}\n"
+        "    return d, e"
+    )
+    fn = written(tmp_path / "case.py", source)
+    leaf = jax.ShapeDtypeStruct((4,), jnp.float32)
+    names = returned(text(fn, leaf, leaf)).values()
+    assert not [name for name in names if name.startswith("d_")]
+
+
 def test_returned_variables(tmp_path: Path) -> None:
     def of(lines: str, results: Any) -> tuple[str, ...]:
         path = tmp_path / f"case{len([*tmp_path.iterdir()])}.py"

@@ -187,9 +187,22 @@ class Writer(Comments):
         return lines
 
     def _named(self, step: Compute) -> list[str]:
+        self._broadcast_named(step)
         for result in step.results:
             self.text[result] = self.names.of(result)
         return [self.text[result] for result in step.results]
+
+    def _broadcast_named(self, step: Compute) -> None:
+        """Let a broadcast have the user's name for its operand if no statement produces that."""
+        if step.op.kind != "broadcast_in_dim" or step.operands[0] in self.filled:
+            return
+        (operand,), (result,) = (
+            map(self.program.of, step.operands),
+            map(self.program.of, step.results),
+        )
+        is_free = not (result.is_named or result.gradient_of or operand.gradient_of)
+        if is_free and operand.is_named and "(" in self.read(step.operands[0]):
+            self.names.called.setdefault(result.name, self.names.own(step.operands[0]))
 
     def _form(self, step: Compute, indent: int) -> list[str]:
         text, kind = self.op_text(step), kind_of(step.op.kind)

@@ -167,9 +167,9 @@ class ShownNames:
             names[local if local in self.given else self.program.values[local].value] = text
 
     def is_like(self, base: str, number: int) -> bool:
-        """Return whether a name of the program has the number as a part of its last word: `norm2`
-        beside `norm_2`."""
-        return f"{base.rpartition('_')[2]}{number}" in self.numbered
+        """Return whether the program has the same name without the underscore before the number:
+        `norm2` beside `norm_2` and `d_norm_2`."""
+        return f"{re.sub('^(d|bwd)_', '', base)}{number}" in self.numbered
 
     def by_kind(self, local: int, name: str) -> str:
         """Return the name of a local value that the user did not name. It ends with the kind of the

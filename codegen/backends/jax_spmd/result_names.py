@@ -89,8 +89,9 @@ class ResultPlaces:
             and not self.program.of(local).gradient_of
             and (not self.program.of(local).is_named or len(ends[own[local]]) > 1)
         }
-        found = _short(renamed, own)
-        names.called.update((self.program.of(local).name, text) for local, text in found.items())
+        for local, text in _short(renamed, own).items():
+            if not text.startswith(("d_", "bwd_")):  # the names of gradients
+                names.called[self.program.of(local).name] = text
 
 
 def _short(places: Mapping[int, ResultPlace], own: Mapping[int, str]) -> dict[int, str]:
