@@ -103,7 +103,9 @@ class Value:
     backward: bool = field(default=False, compare=False)  # whether a backward pass computes it
     gradient_of: tuple[str, ...] = field(default=(), compare=False)  # values with this gradient
     calls: tuple[UserCall, ...] = field(default=(), compare=False)  # around its op, outermost first
-    version_of: str = field(default="", compare=False)  # the value that it is with other padding
+    version_of: str = field(
+        default="", compare=False
+    )  # the value of which it is a copy with other padding
     is_whole: bool = field(default=True, compare=False)  # whether a user can constrain it
     is_named: bool = field(default=False, compare=False)  # whether the user named it
 
@@ -164,8 +166,8 @@ class Program:
     results: tuple[Sharding | None, ...]
     groups: tuple[tuple[int, ...], ...] = ()  # values that must be sharded alike
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    paths: tuple[str, ...] = field(default=(), compare=False)  # results' paths in the user's pytree
-    argument_paths: tuple[str, ...] = field(default=(), compare=False)  # those of arguments
+    paths: tuple[str, ...] = field(default=(), compare=False)  # the results' paths in the pytree
+    argument_paths: tuple[str, ...] = field(default=(), compare=False)  # the arguments' paths
     held: tuple[str, ...] = field(default=(), compare=False)  # paths in the variables returned
 
     @property

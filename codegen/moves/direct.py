@@ -31,7 +31,7 @@ def plan_direct(
 
     `rule`: the holder rule, by default the best one. `network`: the network for the prediction,
     None for no prediction. `memory_limit`: the maximum bytes on a device at any time. Raises
-    InputError for a limit below the source and target shards together.
+    InputError for a limit below the shards that a device must hold at once.
     """
     if memory_limit is not None:
         check_limit(reshard, memory_limit)

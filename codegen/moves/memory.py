@@ -54,8 +54,8 @@ def beyond_limit(memory_limit: int, least: int) -> InputError:
 
 
 def check_limit(reshard: Reshard, memory_limit: int) -> None:
-    """Raise InputError if a limit is not an integer, or is smaller than the source and target
-    shards of a device together."""
+    """Raise InputError if a limit is not an integer, or is smaller than the shards that a device
+    must hold at once (`held_at_once`)."""
     source, target = shard_bytes(reshard)
     least = held_at_once(reshard)
     number = as_integer(memory_limit)

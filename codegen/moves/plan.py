@@ -38,7 +38,7 @@ def plan(
     `price`: a function that returns the seconds of a plan, by default its prediction. `in_two`:
     whether partial sums may be reduced in two exchanges. Raises InputError for an unknown or
     unsuitable strategy, for too many devices, for a topology with too few devices, and for a limit
-    below the source and target shards together.
+    below the shards that a device must hold at once.
     """
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     for argument, mesh in (("mesh", reshard.source.mesh), ("target_mesh", reshard.target.mesh)):

@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "1616dd9e8597700b",
-    "pallas_tpu": "1e1865913dda0cb7",
+    "jax_xla": "f2cfd13ecdbb4b11",
+    "pallas_tpu": "a2d1ecfd7405328c",
     "triton_gpu": "6ea3caedf0168661",
 }
 

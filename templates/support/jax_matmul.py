@@ -121,7 +121,8 @@ class ArrayMatmul:
         """Multiply random numbers and return the facts checked. Exit on a fault, or if the
         product takes too many flops."""
         if len(jax.devices()) < len(self.out.ids):
-            raise SystemExit(f"got {len(jax.devices())} devices, expected {len(self.out.ids)}")
+            need = f"self-check needs {len(self.out.ids)} devices"
+            raise SystemExit(f"{need}, JAX has {len(jax.devices())}")
         mesh = self.lhs.mesh_of(jax.devices()[: len(self.out.ids)])
         for side in self._paddings or self.sides:
             if fault := side.fault(mesh):

@@ -50,9 +50,9 @@ def check_pairs(program, devices):
     ids = [device.id for device in devices]
     order = f"; or a module emitted for this order, device_ids={ids}"
     raise ValueError(
-        f"mesh: device {a.id} at {tuple(a.coords)} is to send to device {b.id} at "
-        f"{tuple(b.coords)}, and {(~direct).sum() - 1} other pairs are not in direct reach "
-        "either; expected: "
+        f"mesh: device {a.id} at {tuple(a.coords)} must send to device {b.id} at "
+        f"{tuple(b.coords)}, which a v5e cannot do directly; {(~direct).sum()} of the "
+        f"{direct.size} pairs of devices that exchange data are too far apart; expected: "
         "devices in an order that fills a torus of power-of-two extents axis by axis, "
         "so that they send over 1, 2, 4, ... hops along one axis" + order * again
     )

@@ -2,7 +2,7 @@
 
     Sends       transfers at once, with HBM traffic: DMAs of a kernel, loads of a kernel from the
                 memory of peers, or the transfers of a collective
-    Collective  one collective of the platform's library (`planner/xla.py`), priced by `xla_cost`
+    Collective  one collective of the platform's library (`moves/xla.py`), priced by `xla_cost`
     Copies      HBM traffic of a device while nothing is in flight
 
 Stages run in sequence and do not overlap, except rounds in which devices forward data: such a round

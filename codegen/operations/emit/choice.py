@@ -55,7 +55,7 @@ def plan(
     Topology. `memory_limit`: bytes of the tensor that a device may hold at once. `loop`, of a
     matmul: whether parts move while devices multiply, "one" or "both" directions round a ring,
     "pulled" by a kernel, "never", or "auto". Raises InputError for an unknown strategy or backend,
-    an unsuitable strategy, a topology that lacks devices, and a limit below source plus target.
+    an unsuitable strategy, a topology that lacks devices, and a limit that is too small.
     """
     if isinstance(what, Relayout):
         given = {"strategy": strategy, "topology": topology, "loop": loop}

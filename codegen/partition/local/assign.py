@@ -160,7 +160,9 @@ class Splits:
         operands = []
         for place, dims in enumerate(self.rule.operands):
             own = split.partial if place in split.carriers else ()
-            if self.kind.operator and self.kind.indexed and place == 0:  # what rows are added to
+            if (
+                self.kind.operator and self.kind.indexed and place == 0
+            ):  # the tensor to which rows are added
                 own = terms
             operands.append(LocalLayout(_joined(dims, split.factors), own))
         results = (

@@ -550,9 +550,7 @@ def test_where_devices_are_is_looked_up(made: Plan, tmp_path: Path) -> None:
     check(stood([(n % 2, n // 2, 0) for n in range(count)]))
     other = stood([(n // (count // 2), n % (count // 2), 0) for n in range(count)])
     if program.schedule.lines:
-        with pytest.raises(
-            ValueError, match=r"^mesh: device 2 at \(0, 2, 0\) is to send to"
-        ) as far:
+        with pytest.raises(ValueError, match=r"^mesh: device 2 at \(0, 2, 0\) must send to") as far:
             check(other)
         again = "; or a module emitted for this order, device_ids=[0, 1, 2, 3, 4, 5, 6, 7]"
         assert str(far.value).endswith(again) == program.peers.one_order
@@ -561,7 +559,7 @@ def test_where_devices_are_is_looked_up(made: Plan, tmp_path: Path) -> None:
     # Around a ring of 2 x 4, as orders that are good for other collectives have it.
     ring = [(0, n, 0) for n in range(count // 2)] + [(1, n, 0) for n in reversed(range(count // 2))]
     check(stood(ring, "TPU v6 lite"))
-    with pytest.raises(ValueError, match=r"^mesh: device \d at \(0, \d, 0\) is to send to device"):
+    with pytest.raises(ValueError, match=r"^mesh: device \d at \(0, \d, 0\) must send to device"):
         check(stood(ring))
 
 
