@@ -72,8 +72,8 @@ class Prediction:
     `seconds` if the plan is optimal; None for a direct plan. `peak_bytes`: the largest number of
     bytes of the tensor on a device during a step, counting its shards before and after the step and
     the partial sums that an exchange has yet to reduce. `memory_bytes`: the limit; None if
-    intermediate shards were allowed the size of the source shard, of the target shard or of one
-    megabyte, whichever is largest. `why`: the reason if no plan meets the limit.
+    intermediate shards were allowed the size of the source shard, of the target shard or of 1
+    MiB, whichever is largest. `why`: the reason if no plan meets the limit.
     """
 
     topology: str

@@ -96,8 +96,8 @@ class Placing(NamedTuple):
 
     def split(self, shape: tuple[int, ...]) -> str:
         """Return the split of a tensor with this shape: `nested` if flat would split it
-        differently, else `flat`. Raise InputError for an uneven extent split by a placement within
-        an axis."""
+        differently, else `flat`. Raise InputError for an uneven extent that a sub-axis
+        splits."""
         nested = False
         for number, (dim, extent) in enumerate(zip(self.sharding.dims, shape, strict=True)):
             if extent % self.sharding.parts(number) == 0:

@@ -1,7 +1,7 @@
 """Run an emitted Pallas TPU module in TPU interpret mode, on forced CPU devices. Imported only by
 workers.
 
-`JAX_PLATFORMS=cpu` and `--xla_force_host_platform_device_count` (one more than the devices of the
+`JAX_PLATFORMS=cpu` and `--xla_force_host_platform_device_count` (more than the devices of the
 largest mesh) must be set before this is imported.
 """
 
