@@ -118,3 +118,26 @@ def test_a_broadcast_has_the_name_of_its_operand() -> None:
     text = sw.emit(sw.partition(step, x, angle, mesh=MESH)).files("step")["jax_spmd.py"]
     for name in ("sin", "cos"):
         assert re.search(rf"^    {name}(_2)? = .*astype\(jnp.bfloat16\)\[None", text, re.MULTILINE)
+
+
+def test_a_function_for_two_leaves_names_neither() -> None:
+    """Its parameter for their gradients has the words that they share."""
+
+    def step(params: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            return jnp.tanh(x * params["norm"]["scale"] + params["norm"]["bias"]).sum()
+
+        grads, new = jax.grad(loss)(params), {}
+        for key in ("bias", "scale"):
+            g = grads["norm"][key]
+            for number in range(12):
+                g = jnp.cumsum(jnp.tanh(g * (number + 2.0)))
+            new[key] = params["norm"][key] - g
+        return {"norm": new}
+
+    leaf = jax.ShapeDtypeStruct((16,), jnp.float32)
+    params = {"norm": {"bias": leaf, "scale": leaf}}
+    text = sw.emit(sw.partition(step, params, leaf, mesh=MESH)).files("step")["jax_spmd.py"]
+    (given,) = re.findall(r"^def norm_leaf\w*\((.*)\):", text, re.MULTILINE)
+    assert sorted(given.split(", ")) == ["d_params_norm", "params_norm"]
+    assert "of a norm leaf, one of 2" in text

@@ -76,7 +76,7 @@ def call_names(
         if not layer and _carried(program, calls) and _is_backward(program, calls):
             layer = f"{BACKWARD} of a {_item(calls, paths)}"
         item = layer.rpartition(" ")[2] or _item(calls, paths)
-        word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", item).lower()
+        word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", item).lower().replace(" ", "_")
         words = (word, f"{word}s")
         if layer.startswith(BACKWARD):
             words = (f"{word}_backward", f"{word}_gradients")
@@ -174,7 +174,7 @@ def _item(calls: Sequence[CallFunction], paths: Mapping[int, Path]) -> str:
             keys = words[-1] if words and is_one else keys
             if part != after:
                 is_leaf = not is_one and paths[one][-1:] == (part,)
-                item = "leaf" if is_leaf else re.sub(r"_?\d+$", "", keys)
+                item = f"{keys} leaf".strip() if is_leaf else re.sub(r"_?\d+$", "", keys)
                 found[re.sub(r"(?<=[^s])s$", "", item)] += 1
                 break
     return next((word for word, _ in found.most_common() if word), "block")

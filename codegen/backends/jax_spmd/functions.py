@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import textwrap
 from collections import defaultdict
@@ -199,6 +200,9 @@ class Functions:
             or names.own(body.arguments[slot])
             for slot in slots
         }
+        for slot, name in named.items():
+            if self.program.of(body.arguments[slot]).gradient_of and name.startswith("d_"):
+                names.called.setdefault(self.program.of(body.arguments[slot]).name, name)
         own = parameters(calls, slots, self.paths, named, names, self._lists)
         writer.text = {}  # no name of the caller is in scope
         for each in own:
@@ -211,9 +215,17 @@ class Functions:
 
     def _named(self, writer: LeafWriter, operands: Sequence[int]) -> str:
         """Return a name for the parameter for which calls pass `operands`, or "" for a gradient,
-        which is named after its value."""
+        which is named after its value. Gradients of different leaves have only their first words in
+        common: `d_params_norm` for those by `params["norm"]["bias"]` and `["scale"]`."""
         if self.program.of(operands[0]).gradient_of:
-            return ""
+            names = [(*self.program.of(v).gradient_of, "")[0].split("_") for v in operands]
+            if len({name[-1] for name in names if not name[-1].isdigit()}) < 2:
+                return ""
+            parts = zip(*names, strict=False)
+            first = [
+                one for one, *_ in itertools.takewhile(lambda part: len(set(part)) == 1, parts)
+            ]
+            return "_".join(("d", *first)) if first else "gradient"
         return common_name([self._at(writer, operand) for operand in operands])
 
     def _at(self, writer: LeafWriter, local: int) -> str:
