@@ -86,8 +86,8 @@ class PlanCommand(Flags):
     def _refuse_options(
         self, rule: str, got: str, expected: str = "", takes: tuple[str, ...] = ()
     ) -> None:
-        """Raise InputError for an option that an operation does not take; `takes`: those that it
-        takes."""
+        """Raise InputError for an option that an operation does not take; `takes`: the options
+        that it takes."""
         options = {
             "--compare": self.compare,
             "--explain": self.explain,

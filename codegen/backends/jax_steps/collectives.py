@@ -191,7 +191,7 @@ class Changed:
             self._call("all_gather", digits, ["axis=0"])
             self._turn(turns.after)
         self._ask("all-gather", digits)
-        # passes over memory that reorder what is gathered along several dimensions at once
+        # passes over memory that reorder data gathered along several dimensions at once
         is_last = any(change.axis == len(self.shape) - 1 for change in changes)
         turned = 0 if len(changes) == 1 else 1 + is_last
         self.laid.append(passes.gathered(before, self.shape, turned))

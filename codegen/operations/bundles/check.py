@@ -102,8 +102,8 @@ def check_config(
 def _pairs(
     config: Config, listed: Manifest, names: Iterable[str] | None
 ) -> list[tuple[str, FolderSaid | None, Entry | GroupEntry | None]]:
-    """Return the name of each selected folder, what the config says to emit there, and its manifest
-    entry. The last two are None if they are missing."""
+    """Return the name of each selected folder, the operation that the config describes there, and
+    its manifest entry. The last two are None if they are missing."""
     said: dict[str, FolderSaid] = {}
     for each in config.operations:
         folder = config.folder(each.name)

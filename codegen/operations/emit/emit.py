@@ -297,7 +297,7 @@ def emit(
 
 
 def _check_of_reshard(what: object, loop: str | None) -> None:
-    """Raise InputError for what has no modules, and for a loop, which only matmuls have."""
+    """Raise InputError for a value without modules, and for a loop, which only matmuls have."""
     if loop is not None:
         raise InputError(
             "loop applies only to a Matmul",

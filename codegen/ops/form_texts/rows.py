@@ -139,7 +139,7 @@ def write_slice(form: FormText) -> FormLines:
 
 def _starts(form: FormText, dim: int, part: Sequence[int]) -> list[str]:
     """Return the starts of a slice or an update along all dimensions, 0 along `dim`. `part`: the
-    shape of what is read or written."""
+    shape of the slice or the update."""
     first, whole = len(form.given) - len(part), form.text.shapes[0]
     starts = [
         form.text.clamped(first + d, whole[d], size) if d != dim else ""
