@@ -91,6 +91,23 @@ class UserCall:
 
 
 @dataclass(frozen=True)
+class Written:
+    """Where the user's source has a value. `text`: the variable to which it is assigned, or an
+    expression in backquotes or words; `line`: the line of this assignment or expression, if it is
+    in a file; `function`: the function around it, or ""."""
+
+    text: str
+    line: Line | None
+    function: str
+
+    def constrained(self, sharding: str, where: str = "") -> str:
+        """Return the advice to constrain it. `where`: what follows its function."""
+        at = f" at {self.line}" if self.line else ""
+        inside = f", in {self.function}" if self.function else ""
+        return f"constrain {self.text} to {sharding}{at}{inside}{where}"
+
+
+@dataclass(frozen=True)
 class Value:
     """A tensor of a program. The mesh of its sharding is one of the program's meshes."""
 
@@ -106,7 +123,7 @@ class Value:
     version_of: str = field(
         default="", compare=False
     )  # the value of which it is a copy with other padding
-    is_whole: bool = field(default=True, compare=False)  # whether a user can constrain it
+    written: Written | None = field(default=None, compare=False)  # where the user's source has it
     is_named: bool = field(default=False, compare=False)  # whether the user named it
 
     @property

@@ -9,15 +9,16 @@ backward pass, `d_h` is the gradient of `h`, and any other value has a name such
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from shardwright.codegen.ops.table import word_of
 from shardwright.codegen.trace.gradients import Gradients
+from shardwright.codegen.trace.lines import user_line
 from shardwright.codegen.trace.words import Phrase
-from shardwright.ir.program import Op, Program, ops_of
+from shardwright.ir.program import Op, Program, Written, ops_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def named(
     by its old name; `gradients`: the values whose gradient each value is, by its old name.
 
     The copies `c.2`, `c.3` of a constant keep their numbers."""
-    wanted, chosen, whole = _wanted(program, noted)
+    wanted, chosen = _wanted(program, noted)
+    written = dict(_written(program, noted))
     numbers = {value.name: number for number, value in enumerate(program.values)}
     own = (
         (numbers[name], tuple(numbers[each] for each in of if each in numbers))
@@ -68,7 +70,7 @@ def named(
         of_names = tuple(names[program.values[v].name] for v in found.primals.get(number, ()))
         full, backward = f"{names[stem]}{dot}{copy}", noted[stem].backward
         made = replace(value, name=full, backward=backward, gradient_of=of_names)
-        values.append(replace(made, is_whole=number in whole, is_named=number in chosen))
+        values.append(replace(made, written=written.get(number), is_named=number in chosen))
     return replace(program, values=tuple(values))
 
 
@@ -85,20 +87,53 @@ def _free(name: str, taken: set[str], more: str = "") -> str:
     return found
 
 
-def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], set[int], set[int]]:
-    """Return three things: a name for each value, though several values may get the same name; the
-    values whose names are the user's; these and the values of the user's expressions."""
-    notes = [noted[value.name.partition(".")[0]] for value in program.values]
-    found = [note.name if note.given else _by_kind(note) for note in notes]
-    chosen = {number for number, note in enumerate(notes) if note.given}
+def _written(program: Program, noted: Mapping[str, Noted]) -> Iterator[tuple[int, Written]]:
+    """Yield the forward pass's values of whole expressions of the user, each with its place in the
+    source."""
+    notes = _notes(program, noted)
+    users, ends = _uses(program, notes)
+    outer = {result for op in program.body.ops for result in op.results}
+
+    def is_whole(result: int) -> bool:
+        place = notes[result].said.place
+        after = [user for user in users[result] if not user.backward]
+        is_alone = not after and len(op.results) == 1 and op.kind == notes[result].said.operator
+        return is_alone or result in ends or any(user.said.place != place for user in after)
+
+    for op in ops_of(program.body):
+        last = [result for result in op.results if is_whole(result)]
+        for result in last if len(last) == 1 else ():
+            said, source = notes[result], notes[result].said.source
+            if not said.backward and source and (not source.depth or result in outer):
+                line = user_line(source.file, source.number)
+                yield result, Written(source.text, line, source.function)
+
+
+def _notes(program: Program, noted: Mapping[str, Noted]) -> list[Noted]:
+    return [noted[value.name.partition(".")[0]] for value in program.values]
+
+
+def _uses(
+    program: Program, notes: Sequence[Noted]
+) -> tuple[Mapping[int, list[Noted]], frozenset[int]]:
+    """Return the notes of the ops that use each value, and the results of all bodies."""
     users: defaultdict[int, list[Noted]] = defaultdict(list)
-    ops = tuple(ops_of(program.body))
-    for op in ops:
+    bodies = [program.body]
+    for op in ops_of(program.body):
+        bodies += op.bodies
         for operand in op.operands if op.results else ():
             users[operand].append(notes[op.results[0]])
-    inner = (body for op in ops for body in op.bodies)
-    ends = {result for body in (program.body, *inner) for result in body.results}
-    for op in ops:
+    return users, frozenset(result for body in bodies for result in body.results)
+
+
+def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], set[int]]:
+    """Return a name for each value, though several values may get the same name, and the values
+    whose names are the user's."""
+    notes = _notes(program, noted)
+    users, ends = _uses(program, notes)
+    found = [note.name if note.given else _by_kind(note) for note in notes]
+    chosen = {number for number, note in enumerate(notes) if note.given}
+    for op in ops_of(program.body):
         for place, result in enumerate(op.results):
             note = notes[result]
             if not note.backward:
@@ -107,13 +142,7 @@ def _wanted(program: Program, noted: Mapping[str, Noted]) -> tuple[list[str], se
                 if len(names) in (1, len(op.results)):
                     found[result] = names[place if len(names) > 1 else 0]
                     chosen.add(result)
-    operators = {op.results[0] for op in ops if op.kind == _operator(op, notes)}
-    return found, chosen, chosen | operators
-
-
-def _operator(op: Op, notes: Sequence[Noted]) -> str:
-    """Return the kind of the op of the operator in the user's code from which an op comes."""
-    return notes[op.results[0]].said.operator if op.results else ""
+    return found, chosen
 
 
 def _by_code(note: Noted, op: Op, after: Sequence[Noted], is_end: bool) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Any
 
 from shardwright.codegen.ops.table import by_symbol
+from shardwright.codegen.trace.written import Source, source_of
 
 Frames = tuple[tuple[CodeType, int], ...]  # functions, each with the index of an instruction
 Range = tuple[int | None, int | None, int | None, int | None]  # first and last line, then column
@@ -36,7 +37,7 @@ class Phrase:
     `names`: the name of the expression's value, or of each variable into which it is unpacked;
     `word`: the name that its statement assigns, or the name of the function that returns it;
     `operator`: the kind of the op that produces its whole value; `functions`: the names of the
-    functions around it, outermost first.
+    functions around it, outermost first; `source`: where the source has the expression's value.
     """
 
     place: Hashable = None  # equal for the ops of one expression
@@ -44,6 +45,7 @@ class Phrase:
     word: str = ""
     operator: str = ""
     functions: tuple[str, ...] = ()
+    source: Source | None = None
 
 
 class UserWords:
@@ -74,6 +76,7 @@ class UserWords:
             word,
             OPERATORS.get(type(operator), ""),
             tuple(functions),
+            source_of([(node, code) for node, (code, _) in pairs]),
         )
 
     def operands(self, code: CodeType, instruction: int) -> tuple[tuple[str, ...], bool]:

@@ -192,12 +192,10 @@ def test_remedies_are_changes_that_a_user_can_make() -> None:
     remedies = [each.remedy for each in made.communications]
     held = "; each device then holds 4 KiB instead of 1 KiB of it"
     assert remedies[0] == f"shard the argument w as [{{}}, {{}}]{held}"
-    assert re.fullmatch(
-        r"constrain h to \[{}, {}\] at .*:\d+, in the scope block/rows", remedies[1]
-    )
+    assert re.fullmatch(r"constrain h to \[{}, {}\] at .*:\d+, in loss", remedies[1])
     (gradient,) = (each for each in made.communications if each.value == "d_y")
     assert re.fullmatch(
-        r"constrain y to \[{}, {}\] at .*:\d+, in the scope block, which also constrains its "
+        r"constrain y to \[{}, {}\] at .*:\d+, in loss, which also constrains its "
         "gradient",
         gradient.remedy,
     )
@@ -221,7 +219,7 @@ def test_a_gather_that_would_only_move_has_no_remedy() -> None:
     reason = 'nothing: it is computed from values split over "d", which are no smaller'
     assert (only_moved.remedy, only_moved.saving) == (reason, 0)
     assert min(after.bytes_received for _, after in made.remedies(1)) >= made.bytes_received
-    assert smaller.remedy.startswith("constrain dot_general to [{}, {}] at ")
+    assert smaller.remedy.startswith("constrain `x[:, :4] @ w` to [{}, {}] at ")
     assert smaller.saving == smaller.bytes - 3 * 16 * 4 * 4
     assert argument.remedy.startswith("shard the argument b as [{}]; each device then holds 256 B")
 
@@ -312,8 +310,8 @@ def test_a_remedy_names_what_the_user_can_change(mode: str) -> None:
     for each in made.communications:
         words = each.remedy.split()
         if words[0] == "constrain":
-            assert words[1] in ("h", "y", "x", "y_dot", "dot_general"), each.remedy
-            assert each.times == 1 or f"of each of {each.times} layers" in each.remedy
+            assert words[1] in ("h", "y", "x", "`x.mean(-1,"), each.remedy
+            assert each.times == 1 or f"for each of {each.times} layers" in each.remedy
         elif words[0] == "shard":
             assert eval(words[3], {"params": params, "x": x}).shape, each.remedy
         else:

@@ -28,6 +28,8 @@ NAMES = r"(\bof |\btakes |: (?=[\w.]+(?: \([^)]*\))? is split ))([\w.]+)"
 """Matches a word in a place of a reason where the name of a value stands, with the word before."""
 SPLIT = re.compile(r" splits dimension \d+ of (\S+)(?: \(\S+ \S+\))? there")
 """The part of a reason that names the dimension that an axis splits instead."""
+ELSEWHERE = " splits another dimension there"
+"""These words without the tensor, which has no name here, or that of the view of another one."""
 LONGEST = 40
 """The greatest length of an expression with a call in a comment, in characters."""
 
@@ -65,7 +67,8 @@ class Comments(KnownValues):
         if not line.startswith(PLACE):
             return [line]
         found = self.communications[int(line.removeprefix(PLACE))]
-        said = SPLIT.sub(self._split, self.rows[found.number].reason)
+        said = self.rows[found.number].reason
+        said = SPLIT.sub(ELSEWHERE if ELIDED.match(said) else self._split, said)
         said = ELIDED.sub(self._needing(int(line.removeprefix(PLACE))), said)
         said = re.sub(f"{MARK}(.*?){MARK}|{NAMES}", self._called, said)
         self.rows[found.number] = replace(self.rows[found.number], reason=said)
@@ -96,7 +99,7 @@ class Comments(KnownValues):
         Omit the name if the tensor has no expression here, because another value may have that
         name."""
         is_here = MARK in said[1] or self._expression(said[1])
-        return said[0] if is_here else " splits another dimension there"
+        return said[0] if is_here else ELSEWHERE
 
     def _known_by_now(self, word: re.Match[str], moved: Mapping[str, str]) -> str:
         """Return the marked expression for a value of the program, as this function refers to it at

@@ -100,6 +100,11 @@ class Splits:
         factors = [tuple(n for n in own if n not in names) for own in split.factors]
         return FactorAxes(self._trimmed(factors))
 
+    def unreduced(self, split: FactorAxes) -> FactorAxes:
+        """Return a split without the pieces that make the results partial."""
+        names = tuple(name for factor in self.reducing for name in split.factors[factor])
+        return self.without(split, names) if names else split
+
     def _projected(self, tensor: int, layout: LocalLayout) -> Iterator[tuple[int, Names]]:
         for dim, names in zip(self.rule.tensors[tensor], layout.dims, strict=True):
             left = names

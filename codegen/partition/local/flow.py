@@ -120,13 +120,6 @@ class ValueFlow:
         return {value.name: value for value in self.local.program.values}
 
 
-def stem(local: LocalProgram, value: Value) -> str:
-    """Return the name of a value without the number that makes it unique: `x` for the third `x`."""
-    name, _, end = value.name.rpartition("_")
-    is_numbered = end.isdigit() and any(each.name == name for each in local.program.values)
-    return name if is_numbered else value.name
-
-
 def _steps(given: Sequence[LocalBody]) -> Iterator[Compute | MoveValue | CallFunction]:
     """Yield the steps of bodies, then the steps of the bodies inside them. Ops with bodies are
     omitted."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from shardwright.codegen.moves.layout_change import LayoutChange
 from shardwright.codegen.ops.layout import LocalLayout
-from shardwright.codegen.partition.local.flow import ValueFlow, stem
+from shardwright.codegen.partition.local.flow import ValueFlow
 from shardwright.codegen.partition.local.known import SAME
 from shardwright.codegen.partition.local.reasons import WHOLES, quoted
 from shardwright.codegen.partition.local.sizes import size_text
@@ -106,15 +106,18 @@ def _constrained(
 ) -> Remedy:
     """Return the remedy that constrains values of the forward pass, each of which is an argument or
     an expression of the user. `alike`: the number of equal layers that contain it."""
-    value, asked = values[0], local.axes.sharding(wanted)
+    value, asked = values[0], str(local.axes.sharding(wanted))
     number = local.program.values.index(value)
     if number in local.program.body.arguments:
         name = f"{local.program.argument_name(number)}{_others(range(alike))}"
         return Remedy(f"shard the argument {name} as {asked}", saved)
-    if not value.is_whole:
+    places = dict.fromkeys(each.written for each in values)
+    if None in places:
         at = f" at {value.line}" if value.line else ""
         return Remedy(f"nothing to constrain: it is only part of an expression{at}", 0)
-    return Remedy(f"constrain {stem(local, value)} to {asked}{_where(values, alike)}", saved)
+    layers = f", for each of {alike} layers" if alike > 1 else ""
+    every = [each.constrained(asked, layers) for each in places if each is not None]
+    return Remedy("; ".join(every), saved)
 
 
 def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence[int]) -> str:
@@ -153,21 +156,6 @@ def _fed_back(local: LocalProgram, place: int) -> str:
 
 def _others(items: Sequence[object]) -> str:
     return f" and {len(items) - 1} like it" if len(items) > 1 else ""
-
-
-def _where(values: Sequence[Value], alike: int) -> str:
-    """Return the text that locates values: their lines, or the line and scope of a single value.
-    `alike`: the number of equal layers that contain it."""
-    lines = list(dict.fromkeys(str(value.line) for value in values if value.line))
-    where = f" at {' and '.join(lines)}" if lines else ""
-    scope = "/".join(values[0].scope)
-    if not scope or len(lines) > 1:
-        return where
-    if alike == 1:
-        return f"{where}, in the scope {scope}"
-    is_numbered = any(map(str.isdigit, scope))
-    layers = _others(range(alike)) if is_numbered else f" of each of {alike} layers"
-    return f"{where}, in the scope {scope}{layers}"
 
 
 def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:

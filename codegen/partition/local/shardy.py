@@ -74,9 +74,22 @@ def propagated_choices(
             found = candidates(splits, own)
             if op.kind == "constrain":
                 found = (splits.along([(1, own[1])]),)
-            prices = [price(splits, split, program, own) for split in found]
-            chosen[splits, own] = found[prices.index(min(prices))]
+            chosen[splits, own] = _cheapest(splits, found, program, own)
         yield op.results[0], chosen[splits, own]
+
+
+def _cheapest(
+    splits: Splits, found: Sequence[FactorAxes], program: Program, own: Sequence[LocalLayout]
+) -> FactorAxes:
+    """Return the split that costs least. If it is the split with the fewest pieces, because a sum
+    would cost more than to gather its operands, keep what can be kept of the others: no dimension
+    of an operand is gathered of which the result is only a part."""
+    prices = {split: price(splits, split, program, own) for split in found}
+    least = min(prices, key=prices.__getitem__)
+    if least != splits.whole or not splits.reducing:
+        return least
+    kept = dict.fromkeys((least, *map(splits.unreduced, found)))
+    return min(kept, key=lambda split: price(splits, split, program, own))
 
 
 def _of_ports(
