@@ -348,6 +348,12 @@ def definite(x: Any) -> Any:
 MATRICES: dict[str, Fn] = {
     "cholesky": lambda x: jnp.linalg.cholesky(definite(x)),
     "gradient of cholesky": jax.grad(lambda x: jnp.linalg.cholesky(definite(x)).sum()),
+    "cholesky_update": lambda x: lax.linalg.cholesky_update(
+        jnp.linalg.cholesky(definite(x[0, 0:4])).mT, x[0, 0]
+    ),
+    "symmetric_product": lambda x: lax.linalg.symmetric_product(
+        x, definite(x), alpha=2.0, beta=3.0, symmetrize_output=True
+    ),
     "qr": jnp.linalg.qr,
     "qr with pivots": lambda x: lax.linalg.qr(x, pivoting=True, full_matrices=False),
     "geqrf": lambda x: tuple(jnp.linalg.qr(x, mode="raw")),

@@ -15,6 +15,7 @@ _WORDS = {
     "qr": ("pivoting", "full_matrices"),
     "schur": ("compute_schur_vectors", "sort_eig_vals"),
     "svd": ("full_matrices", "compute_uv", "subset_by_index"),
+    "symmetric_product": ("alpha", "beta"),
     "triangular_solve": ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal"),
     "tridiagonal": ("lower",),
     "tridiagonal_solve": ("perturb_singular",),
@@ -141,6 +142,7 @@ def _algebra(name: str) -> OpKind:
 
 KINDS = (
     OpKind("cholesky", OF_MATRICES, _of_matrices("cholesky", "symmetrize_input=False")),
+    _algebra("cholesky_update"),
     OpKind("eig", OF_MATRICES, _eig),
     OpKind("eigh", OF_MATRICES, _of_matrices("eigh", "symmetrize_input=False")),
     OpKind("geqrf", OF_MATRICES, _geqrf),
@@ -151,6 +153,7 @@ KINDS = (
     _algebra("qr"),
     _algebra("schur"),
     OpKind("svd", OF_MATRICES, _svd),
+    _algebra("symmetric_product"),
     _algebra("tridiagonal"),
     OpKind("lu_pivots_to_permutation", OF_VECTORS, _of_matrices("lu_pivots_to_permutation")),
     OpKind("tridiagonal_solve", OF_VECTORS, _of_matrices("tridiagonal_solve")),
