@@ -95,3 +95,17 @@ class ReduceStep:
 
 
 Step: TypeAlias = ExchangeStep | MoveStep | ReduceStep
+
+
+def ring_bytes(op: str, result: int, devices: int) -> int:
+    """Return the bytes that each device of a group receives in a collective, by a ring algorithm.
+    `result`: the bytes of its result on a device.
+
+    >>> [ring_bytes(op, 8, 4) for op in ("all_gather", "all_reduce", "reduce_scatter", "permute")]
+    [6, 12, 24, 8]
+    """
+    if op == "permute":
+        return result
+    if op == "reduce_scatter":
+        return result * (devices - 1)
+    return (2 if op == "all_reduce" else 1) * result * (devices - 1) // devices

@@ -24,6 +24,7 @@ from shardwright.codegen.spec.hlo.collectives import HloCollective
 from shardwright.codegen.spec.hlo.text import HloInstruction, HloModule
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
+from shardwright.ir.steps import ring_bytes
 
 Kind = Literal["rematerialization", "computed whole", "sum of which a part is kept"]
 _GATHERS = ("all-gather", "all-gather-start")
@@ -137,7 +138,7 @@ class _Seeker(NamedTuple):
         parts = math.prod(after.counts)
         if {len(group) for group in collective.members} != {parts}:
             return None
-        scattered = kept.arrays[0].nbytes * (parts - 1)
+        scattered = ring_bytes("reduce_scatter", kept.arrays[0].nbytes, parts)
         kind: Kind = "sum of which a part is kept"
         return HloFinding(kind, (_key(reduced),), kept, parts, 2 * scattered, scattered, after)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwright.codegen.moves.basis.permutes import permuted
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.ir.colouring import colouring
 
@@ -136,6 +137,21 @@ def _in_rounds(blocks: MoveBlocks, found: Sequence[Needed]) -> DirectMove:
     )
 
 
+def permutation(
+    axes: Names, sizes: Mapping[str, int], source: LocalLayout, target: LocalLayout
+) -> list[tuple[int, int]]:
+    """Return (sender, receiver) pairs of positions along `axes`, flattened: each device sends its
+    shard to one device that needs it, to itself if possible."""
+    devices = _devices(axes, sizes)
+    have, want = ([_shard(each.dims, at, sizes) for at in devices] for each in (source, target))
+    return sorted(permuted(have, want), key=lambda pair: pair[1])
+
+
+def _devices(axes: Names, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    places = itertools.product(*(range(sizes[name]) for name in axes))
+    return [dict(zip(axes, place, strict=True)) for place in places]
+
+
 def _common(one: Names, other: Names) -> Names:
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return tuple(name for name, _ in pairs)
@@ -143,8 +159,7 @@ def _common(one: Names, other: Names) -> Names:
 
 def _needed(blocks: MoveBlocks) -> Iterator[Needed]:
     sizes = dict(blocks.sizes)
-    places = itertools.product(*(range(sizes[name]) for name in blocks.axes))
-    devices = [dict(zip(blocks.axes, place, strict=True)) for place in places]
+    devices = _devices(blocks.axes, sizes)
     holders: dict[Place, list[int]] = {}
     for number, at in enumerate(devices):
         holders.setdefault(_shard(blocks.splits[0], at, sizes), []).append(number)

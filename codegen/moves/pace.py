@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shardwright.codegen.moves.basis.digits import Pair, parts_of
+from shardwright.codegen.moves.basis.digits import Pair
+from shardwright.codegen.moves.layout_change import COLLECTIVES
 from shardwright.codegen.moves.network.collectives import Prices
 
 
@@ -40,21 +41,6 @@ class Pace:
     def _seconds(self, kind: str, axes: tuple[str, ...], received: int) -> float:
         digits = tuple(self.digits[name] for name in axes if self.digits[name][1] > 1)
         if kind in ("permute", "rounds"):
-            gathers = [seconds_of("all_gather", (d,), received, self.prices) for d in digits]
+            gathers = [self.prices.seconds("all_gather", (d,), received) for d in digits]
             return max(gathers) if kind == "permute" else sum(gathers)
-        return seconds_of(kind, digits, received, self.prices)
-
-
-def seconds_of(kind: str, digits: tuple[Pair, ...], received: int, prices: Prices) -> float:
-    """Return the seconds of a collective in which a device receives this many bytes. A kind without
-    its own price, such as a permute, counts as an all-gather."""
-    count = parts_of(digits)
-    part = received / (count - 1)  # the bytes from each other device
-    match kind:
-        case "all_reduce":
-            return prices.all_reduce(digits, part * count / 2)
-        case "reduce_scatter":
-            return prices.reduce_scatter(digits, part * count)
-        case "all_to_all" | "exchange" | "blocks":
-            return prices.all_to_all(digits, part * count)
-    return prices.all_gather(digits, part)
+        return self.prices.seconds(COLLECTIVES.get(kind, kind), digits, received)

@@ -20,6 +20,7 @@ from shardwright.codegen.moves.layout_change import LayoutChange
 from shardwright.codegen.moves.pace import Pace
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.ir.errors import InternalError
+from shardwright.ir.steps import ring_bytes
 
 Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
 
@@ -50,6 +51,13 @@ class Tensor:
 
     def bytes(self, layout: LocalLayout) -> int:
         return math.prod(layout.local(self.shape, self.size_of)) * self.item
+
+    def change(
+        self, kind: str, axes: Names, dims: tuple[int, ...], after: LocalLayout
+    ) -> LayoutChange:
+        """Return a change by a collective along `axes`."""
+        received = ring_bytes(kind, self.bytes(after), self.parts(axes))
+        return LayoutChange(kind, axes, dims, after, received)
 
     def price(self, change: LayoutChange) -> float:
         """Return the price of a change: bytes over the fastest axis, plus a small amount that
@@ -175,30 +183,24 @@ def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
             left = tuple(name for name in layout.partial if name not in names)
             operator = layout.operator if left else "sum"
             after = replace(layout, partial=left, operator=operator)
-            n = tensor.parts(names)
-            received = 2 * tensor.bytes(after) * (n - 1) // n
-            yield LayoutChange("all_reduce", names, (), after, received)
+            yield tensor.change("all_reduce", names, (), after)
             if layout.operator == "sum":
                 yield from _scatters(after, names, tensor)
 
 
 def _scatters(after: LocalLayout, names: tuple[str, ...], tensor: Tensor) -> Iterator[LayoutChange]:
-    n = tensor.parts(names)
     for order in itertools.permutations(names):
         for dim, own in enumerate(after.dims):
             if tensor.shape[dim] % tensor.parts((*own, *order)) == 0:
                 to = after.with_dim(dim, (*own, *order))
-                received = tensor.bytes(to) * (n - 1)
-                yield LayoutChange("reduce_scatter", order, (dim,), to, received)
+                yield tensor.change("reduce_scatter", order, (dim,), to)
 
 
 def _gathers(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
     for dim, names in enumerate(layout.dims):
         for start in range(len(names)):
             after = layout.with_dim(dim, names[:start])
-            n = tensor.parts(names[start:])
-            received = tensor.bytes(after) * (n - 1) // n
-            yield LayoutChange("all_gather", names[start:], (dim,), after, received)
+            yield tensor.change("all_gather", names[start:], (dim,), after)
 
 
 def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
@@ -206,12 +208,10 @@ def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
     for dim, names in enumerate(layout.dims):
         for start in range(len(names)):
             moved = names[start:]
-            n = tensor.parts(moved)
             for to, own in enumerate(layout.dims):
                 if to != dim and tensor.shape[to] % tensor.parts((*own, *moved)) == 0:
                     after = layout.with_dim(dim, names[:start]).with_dim(to, (*own, *moved))
-                    received = tensor.bytes(layout) * (n - 1) // n
-                    yield LayoutChange("all_to_all", moved, (dim, to), after, received)
+                    yield tensor.change("all_to_all", moved, (dim, to), after)
 
 
 def _joint_exchange(
@@ -233,10 +233,8 @@ def _joint_exchange(
     divide = (n % tensor.parts(own) == 0 for n, own in zip(tensor.shape, after, strict=True))
     apart = {left for left, _ in pairs}.isdisjoint(entered for _, entered in pairs)
     if len(pairs) > 1 and apart and all(divide):
-        n = tensor.parts(moved)
-        received = tensor.bytes(layout) * (n - 1) // n
         axes = tuple(name for names in coming for name in names)
-        yield LayoutChange("exchange", axes, (), replace(layout, dims=tuple(after)), received)
+        yield tensor.change("exchange", axes, (), replace(layout, dims=tuple(after)))
 
 
 def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
@@ -251,7 +249,7 @@ def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Itera
     ):
         return
     axes = tuple(name for name, _ in tensor.sizes if name in {*layout.used, *target.used})
-    yield LayoutChange("permute", axes, (), after, tensor.bytes(layout))
+    yield tensor.change("permute", axes, (), after)
 
 
 def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:

@@ -18,6 +18,7 @@ from shardwright.codegen.moves.network.collectives import Prices, positions_of_g
 from shardwright.codegen.moves.network.links import Flows, Network
 from shardwright.codegen.moves.xla import Collective, XlaCollectives
 from shardwright.ir.arrays import Integers
+from shardwright.ir.steps import ring_bytes
 
 # The collectives in which only the first member of a group or pair sends.
 FROM_ONE = ("collective-permute", "collective-broadcast")
@@ -48,16 +49,8 @@ def _seconds(move: Collective, prices: Prices) -> float:
     digits = None if move.op in FROM_ONE else digits_of(move.ends, prices.ids.size)
     if digits is None:
         return prices.network.collective_seconds(prices.network.load(sends_of(move, prices.ids)))
-    members = len(move.ends[0])
-    match move.op:
-        case "all-gather":
-            return prices.all_gather(digits, move.nbytes / members)
-        case "reduce-scatter":
-            return prices.reduce_scatter(digits, move.nbytes * members)
-        case "all-reduce":
-            return prices.all_reduce(digits, move.nbytes)
-        case _:
-            return prices.all_to_all(digits, move.nbytes)
+    op = move.op.replace("-", "_")
+    return prices.seconds(op, digits, ring_bytes(op, move.nbytes, len(move.ends[0])))
 
 
 def digits_of(groups: list[list[int]], count: int) -> Digits | None:

@@ -12,15 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from shardwright.codegen.hardware.presets import check_devices, topology_of
-from shardwright.codegen.moves import pace
-from shardwright.codegen.moves.block_moves import direct
+from shardwright.codegen.moves.block_moves import direct, permutation
 from shardwright.codegen.moves.network.collectives import (
     Prices,
     positions_of_groups,
     prices_of,
 )
 from shardwright.codegen.moves.network.links import Flows, Network
-from shardwright.codegen.moves.permutation import permutation
 from shardwright.codegen.partition.local.rates import digits_of
 from shardwright.codegen.partition.local.steps import LocalProgram, MoveValue
 from shardwright.codegen.partition.local.together import Run, rows_of
@@ -61,7 +59,7 @@ class ProgramPrices:
             each = received // change.rounds
             return sum(self._permuted(change.axes, pairs, each) for pairs in self._pairs(run[0]))
         digits = tuple(self.digits[name] for name in change.axes)
-        return pace.seconds_of(change.kind, digits, received, self.prices)
+        return self.prices.seconds(change.collective, digits, received)
 
     def _pairs(self, move: MoveValue) -> list[list[tuple[int, int]]]:
         """Return the (sender, receiver) positions of each round of a permute. Inside a local form,

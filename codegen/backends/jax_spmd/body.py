@@ -22,8 +22,7 @@ from shardwright.codegen.backends.jax_spmd.starts import counted
 from shardwright.codegen.backends.jax_spmd.stopped import stopped, uses_of
 from shardwright.codegen.backends.jax_spmd.user_functions import NOWHERE, Style
 from shardwright.codegen.backends.jax_spmd.varying import stays
-from shardwright.codegen.moves.block_moves import direct
-from shardwright.codegen.moves.permutation import permutation
+from shardwright.codegen.moves.block_moves import direct, permutation
 from shardwright.codegen.ops.calls import OPAQUE
 from shardwright.codegen.ops.form_texts.statement import FormText
 from shardwright.codegen.ops.literals import (

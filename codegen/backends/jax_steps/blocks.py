@@ -145,11 +145,11 @@ class Blocks:
     def _permute(self, before: Layout, after: Layout) -> Collectives:
         ends = [self._ranks_of(layout) for layout in (before, after)]
         pairs = permuted(*ends)
-        sends = [pair for pair in pairs if pair[0] != pair[1]]
+        sends = [[*pair] for pair in pairs if pair[0] != pair[1]]
         nbytes = math.prod(after.local_shape) * self.itemsize
         received = np.zeros(self.ids.size, dtype=np.int64)
         received[[receiver for _, receiver in sends]] = nbytes
-        written = str([*map(tuple, pairs)])
+        written = str(pairs)
         made = [Statement("lax.ppermute", ("x", "AXES", written))]
         if len(written) > WIDTH - 30:  # the rest of the line needs 30 characters
             permute = Statement("lax.ppermute", ("x", "AXES", "sends"))

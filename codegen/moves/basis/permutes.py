@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from shardwright.codegen.moves.basis.digits import Digits, merged, minus, ordere
 from shardwright.codegen.moves.basis.graph import Basis, State, product_of
 from shardwright.codegen.moves.basis.relaxation import Parts
 from shardwright.ir.arrays import Integers
+
+Shard = TypeVar("Shard", int, tuple[int, ...])
 
 
 @dataclass(frozen=True)
@@ -186,18 +189,18 @@ class Permutes:
         return tuple(found)
 
 
-def permuted(have: list[int], want: list[int]) -> list[list[int]]:
-    """Return the pairs [sender, receiver] of a permute, as modules perform it. `have`, `want`: for
+def permuted(have: list[Shard], want: list[Shard]) -> list[tuple[int, int]]:
+    """Return the pairs (sender, receiver) of a permute, as modules perform it. `have`, `want`: for
     each rank, the index of the shard that it holds, and of the shard that it needs.
 
     >>> permuted([0, 0, 1, 1], [0, 1, 0, 1])
-    [[1, 2], [0, 0], [2, 1], [3, 3]]
+    [(1, 2), (0, 0), (2, 1), (3, 3)]
     """
     ends = (
         sorted(range(len(have)), key=lambda rank: (number[rank], have[rank] == want[rank]))
         for number in (have, want)
     )
-    return list(map(list, zip(*ends, strict=True)))
+    return list(zip(*ends, strict=True))
 
 
 def _apart(digits: set[tuple[int, int]]) -> bool:

@@ -110,6 +110,18 @@ class Prices:
     _exchanges: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
+    def seconds(self, op: str, digits: tuple[Pair, ...], received: int) -> float:
+        """Return the time in seconds of a collective in which every device receives this many
+        bytes, by a ring algorithm."""
+        count = parts_of(digits)
+        part = received / (count - 1)  # the bytes from each other device
+        if op == "all_gather":
+            return self.all_gather(digits, part)
+        if op == "all_reduce":
+            return self.all_reduce(digits, part * count / 2)
+        scatters = op == "reduce_scatter"
+        return (self.reduce_scatter if scatters else self.all_to_all)(digits, part * count)
+
     def all_gather(self, digits: tuple[Pair, ...], shard: float) -> float:
         """Return the time in seconds of an all-gather of shards of `shard` bytes. `digits`: the
         digits in which the devices of a group differ."""

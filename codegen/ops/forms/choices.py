@@ -16,6 +16,7 @@ from shardwright.codegen.ops.forms.form import (
     OpTensors,
     SplitOp,
 )
+from shardwright.ir.steps import ring_bytes
 
 BEST, PLACES = (
     "each shard sends its best elements",
@@ -74,7 +75,8 @@ def _chosen(
             yield split.gathered(0, along, size, what)
         return
     for size, what in zip(sizes, (BEST, PLACES), strict=True):
-        yield FormMove("all_to_all", axes, 0, along, size * (parts - 1) // parts, what)
+        received = ring_bytes("all_to_all", size, parts)
+        yield FormMove("all_to_all", axes, 0, along, received, what)
     for result in results:
         found = split.bytes(result) // parts
         yield split.gathered(0, along, found, FOUND)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from shardwright.codegen.ops.collectives import ALIKE, GATHERS, axes_of
 from shardwright.codegen.ops.forms.form import FormMove, SplitOp
 from shardwright.codegen.partition.local.axes import CutAxes
+from shardwright.ir.steps import ring_bytes
 
 
 def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
@@ -20,15 +21,16 @@ def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
         return
     source, target = split.bytes(0), split.bytes(split.tensors.result)
     if op.kind == "ppermute":
-        kind, received = "permute", source
+        kind, result = "permute", source
     elif op.kind in ALIKE:
-        kind, received = "all_reduce", 2 * source * (parts - 1) // parts
+        kind, result = "all_reduce", source
     elif op.kind in GATHERS:
-        kind, received = "all_gather", source * (parts - 1)
+        kind, result = "all_gather", source * parts
     elif op.kind == "reduce_scatter":
-        kind, received = "reduce_scatter", target * (parts - 1)
-    elif op.kind == "ragged_all_to_all":  # upper bound: every row may come from another device
-        kind, received = "all_to_all", target
+        kind, result = "reduce_scatter", target
     else:
-        kind, received = "all_to_all", source * (parts - 1) // parts
+        kind, result = "all_to_all", source
+    received = ring_bytes(kind, result, parts)
+    if op.kind == "ragged_all_to_all":  # upper bound: every row may come from another device
+        received = target
     yield FormMove(kind, names, 0, 0, received, "as you wrote it")

@@ -19,6 +19,7 @@ from shardwright.codegen.partition.local.steps import (
     item_bytes,
 )
 from shardwright.ir.program import Value
+from shardwright.ir.steps import ring_bytes
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class ValueFlow:
         split = [name for name in self.local.values[local].layout.used if name in axes]
         parts = math.prod(self.local.axes.sizes[name] for name in split)
         own = math.prod(self.local.shape(local)) * item_bytes(self.local.of(local).dtype)
-        return own * (parts - 1)
+        return ring_bytes("all_gather", own * parts, parts)
 
     def view_of(self, local: int) -> int:
         """Return the original of a value that was only broadcast, reshaped or cast, with the

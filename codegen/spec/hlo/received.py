@@ -22,6 +22,7 @@ import re
 import numpy as np
 
 from shardwright.ir.arrays import Integers
+from shardwright.ir.steps import ring_bytes
 
 RAGGED = "ragged-all-to-all"
 COLLECTIVES = (
@@ -77,10 +78,7 @@ def ends(op: str, line: str, devices: int) -> list[list[int]]:
 def _share(op: str, nbytes: int, members: int, number: int) -> int:
     if op == "collective-broadcast":
         return nbytes if number else 0
-    if op == "reduce-scatter":
-        return nbytes * (members - 1)
-    times = 2 if op == "all-reduce" else 1
-    return times * nbytes * (members - 1) // members
+    return ring_bytes(op.replace("-", "_"), nbytes, members)
 
 
 def _pairs(line: str) -> list[list[int]]:
