@@ -15,6 +15,7 @@ from shardwright.codegen.partition.local.communications import (
 )
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
+from shardwright.ir.mesh import Mesh
 
 NOTHING = "nothing"
 """The first word of a remedy's text if a communication has no remedy."""
@@ -57,10 +58,12 @@ def _lines(
             f"and `unpad` removes those of results, {program.padding:,} elements in all."
         )
     if any(each.saving for each in found):
-        yield "A saving is for its row alone: the remedy may add bytes to other rows."
+        yield "A remedy lowers the bytes of its own row; it may add more to other rows."
+    if any(each.remedy.startswith("constrain ") for each in found):
+        yield from _notation(program.mesh)
     yield from _usage(program, name)
     if found:
-        headings = [*HEADINGS, "saves at most", *(["seconds"] if seconds else [])]
+        headings = [*HEADINGS, "less in this row", *(["seconds"] if seconds else [])]
         yield ""
         yield f"| {' | '.join(headings)} |".replace("|  |", "| |")
         yield f"|{'|'.join('---' for _ in headings)}|"
@@ -73,6 +76,16 @@ def _lines(
     for warning in program.warnings:
         yield ""
         yield f"- {warning}"
+
+
+def _notation(mesh: Mesh) -> Iterator[str]:
+    """Yield how a value is constrained, and what a sharding says, with axes of a mesh."""
+    first = next(iter(mesh.sizes))
+    yield (
+        f"To constrain `x`, write `x = sw.constrain(x, '[{{\"{first}\"}}, {{}}]')` after `import "
+        f'shardwright as sw`: "{first}" splits dimension 0 and no axis splits dimension 1, like '
+        f'`P("{first}", None)`.'
+    )
 
 
 def _usage(program: Partitioned, name: str) -> Iterator[str]:
@@ -100,7 +113,7 @@ def _cells(each: Communication, written: WrittenRow | None) -> tuple[str, ...]:
         each.line,
         each.reason if written is None else written.reason,
         each.remedy,
-        size_text(each.saving),
+        size_text(each.saving) if each.saving else "",
     )
 
 
@@ -170,7 +183,7 @@ def program_text(
         where = f"{each.line}: " if each.line else ""
         lasts = f", in {seconds[number]:.3g} seconds" if seconds else ""
         lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
-        saves = f" (saves at most {size_text(each.saving)})" if each.saving else ""
+        saves = f" ({size_text(each.saving)} less in this row)" if each.saving else ""
         lines.append(f"    to lower it, {each.remedy}{saves}")
     lines += ["matmuls next to a communication:"] if kernels else []
     return "\n".join((*lines, *(f"    {each}" for each in kernels), *program.warnings)) + "\n"

@@ -19,8 +19,8 @@ C1 = (
     'p_w2, split over "t"\n'
 )
 REMEDY = (
-    '    to lower it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (saves at '
-    "most 64 B)\n"
+    '    to lower it, return result as [{"d", "t"}, {}]: a reduce-scatter takes half (64 B '
+    "less in this row)\n"
 )
 
 

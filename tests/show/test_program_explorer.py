@@ -107,7 +107,7 @@ def test_what_is_chosen_is_listed(tmp_path: Path) -> None:
     assert "96 B" in seen[1]
     assert 'return h @ p["w2"] + x.sum(0)' in seen[1]
     assert "constrain `x.sum(0)` to " in seen[1]
-    assert "(saves at most 64 B)" in seen[2]
+    assert "(64 B less in this row)" in seen[2]
     assert "µs on v5e:2x4" in seen[1]
     assert seen[2].startswith("C1: all-reduce over t")
     assert seen[3] == seen[2]
