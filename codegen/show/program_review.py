@@ -45,7 +45,7 @@ def _lines(
     yield f"# {name}"
     yield ""
     yield f"`{program.program.name}` on the mesh `{program.mesh}`, as each device runs it."
-    size, count = size_text(program.bytes_received), sum(each.times for each in found)
+    size, count = size_text(program.bytes_received), sum(each.count for each in found)
     counted = f"{count} communication{'' if count == 1 else 's'}"
     counted += f" ({len(found)} rows)" if len(found) not in (1, count) else ""
     yield f"The busiest device receives {size} in {counted}{_in_all(seconds, topology)}."

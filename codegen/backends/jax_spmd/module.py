@@ -362,7 +362,7 @@ def _summary(found: list[Communication]) -> list[str]:
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for each in found:
-        counts[each.op] += each.times
+        counts[each.op] += each.count
         sizes[each.op] += each.bytes
     lines = [f"Received by the busiest device: {size_text(total)}."]
     for op, size in sizes.most_common():

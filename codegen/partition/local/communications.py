@@ -47,6 +47,11 @@ class Communication:
     def bytes(self) -> int:
         return self.received * self.times
 
+    @property
+    def count(self) -> int:
+        """The number of collectives that run in all."""
+        return self.rounds * self.times
+
     def to_dict(self, written: WrittenRow | None = None) -> dict[str, object]:
         """Return the fields for `plan.json`. `written`: the communication as a module writes it."""
         fields = {**dataclasses.asdict(self), "axes": list(self.axes), "bytes": self.bytes}

@@ -20,6 +20,9 @@ WHOLES = {"sum": "a sum", "max": "a maximum", "min": "a minimum"}
 
 PADDING = {"slice": "without its padding", "pad": "with its padding"}
 
+SUBJECTS = {"add_any": "a sum of gradients"}
+"""Ops that no user writes, in words."""
+
 Reason = Callable[[LayoutChange], str]
 
 
@@ -39,7 +42,8 @@ class OpReasons:
         self.splits, self.split, self.names, self.given = splits, split, names, given
         self.results = results
         self.kind = splits.op.kind
-        self.subject, self.made = self.kind, f"the result of {self.kind}"
+        self.subject = SUBJECTS.get(self.kind, self.kind)
+        self.made = f"the result of {self.subject}"
         if self.kind in PADDING and results[0].version_of:
             self.subject = self.made = f"{results[0].version_of} {PADDING[self.kind]}"
         self.operands = len(splits.op.operands)
