@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
+from shardwright.codegen.backends.pallas_tpu.facts import FormFacts, Kernels
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, LANES, View
 from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered
@@ -40,11 +42,21 @@ class Direct:
     tiles, by dimension in view order; `short`: whether some target shards are smaller than
     others."""
 
+    facts: ClassVar[FormFacts] = FormFacts(
+        name="direct",
+        does="tiles go by DMA from shard to shard",
+        kernels=Kernels(("kernel",), ()),
+        buffers="shards",
+        in_place=True,
+    )
     view: View
     itemsize: int
     divisors: tuple[int, ...]
     short: bool
-    name: str = "direct"
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int, view: View) -> Direct | None:

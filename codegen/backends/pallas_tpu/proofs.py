@@ -67,7 +67,7 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
     numbers = np.minimum(np.searchsorted(offsets, over), offsets.size - 1)
     known = bool((offsets[numbers] == over).all())
     _expect(known, f"{form.name} form: a tile goes over an offset that has no slot")
-    if form.name == "relayed":
+    if form.in_place and not form.spreads:
         wrong = unplaced(exchange, form.view, form.itemsize)
         _expect(not wrong, f"{form.name} form: {wrong}")
         _expect(
@@ -75,7 +75,7 @@ def _check_routed(form: Routed, exchange: Exchange) -> None:
         )
         whole = (widths == form.slot.held).all()
         _expect(whole, f"{form.name} form: a tile is not sent whole")
-    if form.name == "gathered":
+    if form.in_place and form.spreads:
         wrong = misplaced(form.schedule, form.digits, exchange, form.view, form.itemsize)
         shape = tuple(exchange.source.local_shape[axis] for axis in form.view)
         _expect(not wrong, f"{form.name} form: {wrong}")

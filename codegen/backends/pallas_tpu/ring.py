@@ -18,6 +18,7 @@ from functools import partial
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.facts import FormFacts, Kernels
 from shardwright.codegen.backends.pallas_tpu.memory import LANES, round_up
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.hardware.torus import Torus
@@ -30,6 +31,12 @@ from shardwright.ir.exchange import ids_of
 from shardwright.ir.mesh import AxisRef, Digit
 from shardwright.ir.plan import DirectPlan
 
+RINGS = FormFacts(
+    name="ring",
+    does="terms are combined on their way around rings",
+    kernels=Kernels(("kernel",), ("rounds", "rows", "chunks", "held", "half")),
+    buffers="rings",
+)
 ROWS = 1024
 """The most rows of a chunk. The twelve chunks in VMEM then take six MiB."""
 SUBLANES = 8

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
+from shardwright.codegen.backends.pallas_tpu.facts import FormFacts, Kernels
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
 from shardwright.codegen.backends.pallas_tpu.memory import (
     LANES,
@@ -34,6 +36,12 @@ class Slots:
     contain every window; `pads`: whether the source shard is padded.
     """
 
+    facts: ClassVar[FormFacts] = FormFacts(
+        name="slots",
+        does="XLA packs thin tiles densely into slots, and unpacks them",
+        kernels=Kernels(("kernel",), ("outgoing", "incoming", "slot")),
+        buffers="packed",
+    )
     view: View
     itemsize: int
     window: tuple[int, ...]
@@ -44,7 +52,10 @@ class Slots:
     source_reach: tuple[int, ...]
     target_reach: tuple[int, ...]
     pads: bool
-    name: str = "slots"
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
 
     @staticmethod
     def of(exchange: Exchange, itemsize: int) -> Slots:

@@ -47,17 +47,6 @@ from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.plan import DirectPlan
 
-WHAT = {
-    "direct": "tiles go by DMA from shard to shard",
-    "windows": "chunks of tiles are shifted in VMEM into a staging area, and assembled from there",
-    "slots": "XLA packs thin tiles densely into slots, and unpacks them",
-    "routed": "tiles go from device to device, in slots that XLA packs and unpacks",
-    "relayed": "tiles go from device to device, out of source shards into target shards",
-    "gathered": "source shards go from device to device, each to its place in target shards",
-    "spread": "source shards go from device to device, and XLA takes tiles out of them",
-}
-"""The description of each form, for the module's docstring."""
-
 ASSUMED = Switch(
     None,
     2 * chip_of("v5e:2x4").link_bandwidth,
@@ -227,7 +216,7 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
     figures = choice.figures
     hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
     lines = [
-        f"Form: {choice.form.name}; {WHAT[choice.form.name]}.",
+        f"Form: {choice.form.name}; {choice.form.facts.does}.",
         f"The wire carries {figures.wire_padding:.3f} times the bytes of the tiles{hops}.",
         f"The busiest device receives {figures.wire_max:,} bytes, padding included.",
         f"HBM traffic is {figures.hbm_factor:.2f} times the least possible.",
@@ -237,8 +226,7 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
     if figures.relayout_bytes:
         more = figures.relayout_bytes / figures.hbm_least
         lines.append(f"XLA's default shard layouts add copies of {more:.2f} times that least.")
-    is_kept = choice.form.name in ("direct", "relayed", "gathered")
-    if is_kept and figures.wire_bytes and terms == 1:
+    if choice.form.facts.in_place and figures.wire_bytes and terms == 1:
         lines.append("Where the result leaves the program XLA copies it once more.")
     if terms > 1:
         lines.append(f"Then XLA reduces: it reads {terms} terms of a target shard, and writes it.")

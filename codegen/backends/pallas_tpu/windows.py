@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.facts import FormFacts, Kernels
 from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
 from shardwright.codegen.backends.pallas_tpu.memory import (
     FLAT_UNIT,
@@ -147,11 +149,20 @@ class Windows:
     """The windows form of an exchange. `dims`: its dimensions, in view order; `few_rows`: the
     number of rows to which a source shard with fewer rows is padded."""
 
+    facts: ClassVar[FormFacts] = FormFacts(
+        name="windows",
+        does="chunks of tiles are shifted in VMEM into a staging area, and assembled from there",
+        kernels=Kernels(("unpack_kernel",), ("tiling", "slots"), ("push_kernel",)),
+        buffers="staged",
+    )
     view: View
     itemsize: int
     dims: tuple[WindowDim, ...]
     few_rows: int
-    name: str = "windows"
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
 
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:

@@ -94,10 +94,10 @@ def _staging_bytes(module: ModuleType) -> int:
 
 
 def _staging(program: Any, itemsize: int) -> int:
-    form = form_of(program)
-    if form == "windows" and program.peers.sends:
+    buffers = form_of(program).buffers
+    if buffers == "staged" and program.peers.sends:
         return itemsize * math.prod(map(int, program.tiling.stage))
-    if form in ("routed", "spread"):
+    if buffers == "places":
         shape = program.slot.shape
         slot = padded_elements(shape, tuple(range(len(shape))), itemsize)
         return itemsize * slot * int(program.schedule.slots)

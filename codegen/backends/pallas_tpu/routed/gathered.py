@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.direct import Direct, tiling
+from shardwright.codegen.backends.pallas_tpu.facts import FORWARDING, FormFacts
 from shardwright.codegen.backends.pallas_tpu.memory import View, views
 from shardwright.codegen.backends.pallas_tpu.routed.grid import numbered
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import RoutedSchedule
@@ -20,6 +21,16 @@ from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, added
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange, positions_of
 from shardwright.ir.layout import DimLayout, Layout
+
+GATHERED = FormFacts(
+    name="gathered",
+    does="source shards go from device to device, each to its place in target shards",
+    kernels=FORWARDING,
+    buffers="shards",
+    in_place=True,
+    forwards=True,
+    spreads=True,
+)
 
 
 def views_in(exchange: Exchange, itemsize: int) -> Iterator[View]:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from shardwright.codegen.backends.pallas_tpu.facts import FORWARDING, FormFacts
 from shardwright.codegen.backends.pallas_tpu.figures import relayout
 from shardwright.codegen.backends.pallas_tpu.memory import views
-from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced, views_in
+from shardwright.codegen.backends.pallas_tpu.routed.gathered import (
+    GATHERED,
+    misplaced,
+    views_in,
+)
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.relayed import unplaced
+from shardwright.codegen.backends.pallas_tpu.routed.relayed import RELAYED, unplaced
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import RoutedSchedule, busiest
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import routed as routed_schedule
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import spread as spread_schedule
@@ -26,14 +30,28 @@ from shardwright.codegen.backends.pallas_tpu.routed.ways import Ways
 from shardwright.codegen.backends.pallas_tpu.slots import widest
 from shardwright.ir.exchange import Exchange
 
-Name = Literal["routed", "relayed", "gathered", "spread"]
+ROUTED = FormFacts(
+    name="routed",
+    does="tiles go from device to device, in slots that XLA packs and unpacks",
+    kernels=FORWARDING,
+    buffers="places",
+    forwards=True,
+)
+SPREAD = FormFacts(
+    name="spread",
+    does="source shards go from device to device, and XLA takes tiles out of them",
+    kernels=FORWARDING,
+    buffers="places",
+    forwards=True,
+    spreads=True,
+)
 
 
 @dataclass(frozen=True)
 class Option:
     """A schedule, and the layout of the slots that are its places; `share`: see `Routed.share`."""
 
-    name: Name
+    facts: FormFacts
     slot: Slot
     schedule: RoutedSchedule
     share: float = 1.0
@@ -58,7 +76,7 @@ def options(
     yield from _gathered(exchange, itemsize, offsets, grid)
     for slot in Slot.every(source_reach, itemsize):
         for each in spreads(offsets, grid.ways, halves=slot.is_cut):
-            yield Option("spread", slot, *each)
+            yield Option(SPREAD, slot, *each)
 
 
 def _gathered(
@@ -68,7 +86,7 @@ def _gathered(
         slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
         for schedule, share in spreads(offsets, grid.ways, halves=slot.is_cut):
             if not misplaced(schedule, grid.digits, exchange, view, itemsize):
-                yield Option("gathered", slot, schedule, share)
+                yield Option(GATHERED, slot, schedule, share)
 
 
 def _relayed(
@@ -85,7 +103,7 @@ def _relayed(
         tile = tuple(widest(exchange, axis) for axis in range(len(held)))
         slot = Slot.viewed(tile, itemsize, view)
         schedule = _scheduled(offsets, senders, slot, grid, apart=True, cut=len(view) > 1)
-        yield Option("relayed", slot, schedule)
+        yield Option(RELAYED, slot, schedule)
 
 
 def _packed(
@@ -96,7 +114,7 @@ def _packed(
     grid: Grid,
 ) -> Iterator[Option]:
     for slot in Slot.every(window, itemsize):
-        yield Option("routed", slot, _scheduled(offsets, senders, slot, grid))
+        yield Option(ROUTED, slot, _scheduled(offsets, senders, slot, grid))
 
 
 def _scheduled(

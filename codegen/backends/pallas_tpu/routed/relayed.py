@@ -12,10 +12,20 @@ import math
 import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.direct import tiling
+from shardwright.codegen.backends.pallas_tpu.facts import FORWARDING, FormFacts
 from shardwright.codegen.backends.pallas_tpu.memory import View
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.transfers import enumerate_transfers
+
+RELAYED = FormFacts(
+    name="relayed",
+    does="tiles go from device to device, out of source shards into target shards",
+    kernels=FORWARDING,
+    buffers="relays",
+    in_place=True,
+    forwards=True,
+)
 
 
 def unplaced(exchange: Exchange, view: View, itemsize: int) -> str:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.facts import FormFacts
 from shardwright.codegen.backends.pallas_tpu.figures import (
     Figures,
     least_traffic,
@@ -25,7 +26,7 @@ from shardwright.codegen.backends.pallas_tpu.memory import (
 )
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.options import Name, options
+from shardwright.codegen.backends.pallas_tpu.routed.options import options
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
 from shardwright.codegen.backends.pallas_tpu.routed.ways import (
@@ -50,10 +51,6 @@ MOST_STEPS = 64
 """The most chunks over all moves, if moves are cut. Each chunk needs its own semaphores."""
 
 
-IN_PLACE = ("relayed", "gathered")
-"""The forms that read source shards and write target shards without packing by XLA."""
-
-
 @dataclass(frozen=True)
 class Routed:
     """A forwarding form. `window`: a shape in which every tile fits, by tensor dimension.
@@ -70,7 +67,7 @@ class Routed:
     together.
     """
 
-    name: Name
+    facts: FormFacts
     view: View
     itemsize: int
     digits: Digits
@@ -93,8 +90,8 @@ class Routed:
         source_reach, target_reach = reaches(exchange, window)
         for option in options(exchange, itemsize, grid, window, source_reach):
             yield Routed(
-                name=option.name,
-                view=option.slot.order if option.name in IN_PLACE else tuple(axes),
+                facts=option.facts,
+                view=option.slot.order if option.facts.in_place else tuple(axes),
                 itemsize=itemsize,
                 digits=grid.digits,
                 lines=grid.numbering.lines,
@@ -110,15 +107,19 @@ class Routed:
             )
 
     @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
     def spreads(self) -> bool:
         """Whether whole source shards travel."""
-        return self.name in ("gathered", "spread")
+        return self.facts.spreads
 
     @property
     def in_place(self) -> bool:
         """Whether the kernel reads source shards and writes target shards without packing by
         XLA."""
-        return self.name in IN_PLACE
+        return self.facts.in_place
 
     @property
     def numbering(self) -> Numbering:
@@ -128,8 +129,10 @@ class Routed:
     @property
     def slots(self) -> int:
         """The number of the schedule's places that are slots rather than boxes of shards."""
-        ends = {"gathered": self.schedule.places, "relayed": 2 * len(self.schedule.offsets)}
-        return self.schedule.places - ends.get(self.name, 0)
+        schedule = self.schedule
+        if not self.in_place:
+            return schedule.places
+        return 0 if self.spreads else schedule.places - 2 * len(schedule.offsets)
 
     @property
     def is_cut(self) -> bool:
@@ -200,7 +203,7 @@ class Routed:
         slot, devices = self.slot.elements, exchange.ranks.size
         moves = self.chunks * sum(each.size for *_, each in self.hops())
         kept = devices * (self.incoming > len(schedule.offsets))
-        if self.name == "relayed":
+        if self.in_place and not self.spreads:
             kept = int(exchange.once(enumerate_transfers).is_local.sum())
         wire = Figures(
             wire_bytes=itemsize * self.sent,

@@ -10,6 +10,7 @@ from textwrap import indent
 
 from shardwright.codegen.backends.pallas_tpu.kernel_text import ProgramText, by
 from shardwright.codegen.backends.pallas_tpu.memory import View, round_up
+from shardwright.codegen.backends.pallas_tpu.routed.options import ROUTED
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape
 from shardwright.codegen.backends.pallas_tpu.routed.steps import Waits, waits_of
@@ -231,7 +232,7 @@ def kernel_of(
     keeps: bool,
 ) -> str:
     """Return the text of a form's constants and kernel."""
-    name = form.name if form.in_place else "routed"
+    name = form.name if form.in_place else ROUTED.name
     context = context_of(form, exchange, axes, ends, program, keeps)
     return render(f"pallas_tpu/{name}.py.jinja", context)
 
@@ -248,18 +249,17 @@ def context_of(
     first = parts.columns
     if form.in_place:
         x, y = (parts.split(side.local_shape) for side in (exchange.source, exchange.target))
-    match form.name:
-        case "gathered":
-            more, slot = len(y), _at("x", parts.part())
-        case "relayed":
-            more, slot = len(x) + len(y), ""
-        case _:
-            more, slot = 0, _at("slots", ["slot", *parts.part()])
+    if not form.in_place:
+        more, slot = 0, _at("slots", ["slot", *parts.part()])
+    elif form.spreads:
+        more, slot = len(y), _at("x", parts.part())
+    else:
+        more, slot = len(x) + len(y), ""
     forward = _forward(parts, first + more, slot, axes, ends)
-    if form.name == "gathered":
+    if form.in_place and form.spreads:
         where = (_at("y", parts.inside(y, first, whole=whole)) for whole in (False, True))
         return GatheredText(forward, program, form.view, *where)
-    if form.name != "relayed":
+    if not form.in_place:
         sides = exchange.source.local_shape, exchange.target.local_shape
         reaches = form.source_reach, form.target_reach
         return RoutedText(forward, program, form.window, *reaches, *map(by, sides))

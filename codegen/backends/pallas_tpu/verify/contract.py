@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from shardwright.codegen.backends.pallas_tpu.contract import KERNELS
+from shardwright.codegen.backends.pallas_tpu.facts import FormFacts
+from shardwright.codegen.backends.pallas_tpu.forms import FORMS
 from shardwright.codegen.checks.case import Case
 from shardwright.codegen.checks.compare import MismatchError, named
 from shardwright.codegen.checks.oracle import definition as oracle
@@ -37,12 +38,12 @@ def programs_of(module: ModuleType) -> tuple[Any, ...]:
     return found
 
 
-def form_of(program: Any) -> str:
-    """Return the name of a program's form. Raises MismatchError if it is unknown."""
+def form_of(program: Any) -> FormFacts:
+    """Return the facts of a program's form. Raises MismatchError if it is unknown."""
     form: str = named(program, "form")
-    if form not in KERNELS:
-        raise MismatchError(f"form: got: {form!r}, expected: {one_of(KERNELS)}")
-    return form
+    if form not in FORMS:
+        raise MismatchError(f"form: got: {form!r}, expected: {one_of(FORMS)}")
+    return FORMS[form]
 
 
 def modules_of(module: ModuleType) -> list[ModuleType]:
@@ -57,7 +58,7 @@ def check_names(module: ModuleType, case: Case) -> None:
     """Raise MismatchError if a name that kernel checks need is missing, or if a function divides
     without a check of its dividends."""
     for program in programs_of(module):
-        kernels = KERNELS[form_of(program)]
+        kernels = form_of(program).kernels
         sending = kernels.sending if any(lacking(case).values()) else ()
         for name in (*kernels.kernels, *kernels.tables, *sending):
             named(program, name)

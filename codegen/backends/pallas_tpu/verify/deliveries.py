@@ -44,12 +44,12 @@ def check_received(kernels: Iterable[Traces], lacking: Mapping[int, int]) -> Non
 
 def check_deliveries(program: Any, traces: Traces) -> None:
     """Raise MismatchError if a slot does not contain, at the end, the data of another device that
-    is expected in it. Only the routed and spread forms have such slots."""
+    is expected in it. Only forms whose devices forward packed data have such slots."""
     form = form_of(program)
-    if form not in ("routed", "spread"):
+    if not form.forwards or form.in_place:
         return
     schedule = program.schedule
-    spreads = form == "spread"
+    spreads = form.spreads
     held, sizes = _held(traces, schedule.slots, program.slot.shape[0])
     places = [_place(rank, schedule.digits, schedule.lines) for rank in range(len(traces))]
     _check_offsets(program, places)

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.contract import FORWARDING
 from shardwright.codegen.backends.pallas_tpu.verify import poison
 from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
 from shardwright.codegen.backends.pallas_tpu.verify.contract import (
@@ -82,11 +81,12 @@ def inspect(module: ModuleType, case: Case) -> tuple[str, ...]:
     for program, events in zip(programs, kernels, strict=True):
         check_protocol(events)
         check_deliveries(program, events)
-        if form_of(program) in ("relayed", "gathered"):
+        form = form_of(program)
+        if form.forwards and form.in_place:
             check_aligned(program, events)
-        if form_of(program) in FORWARDING and len(events) <= FEW_RANKS:
+        if form.forwards and len(events) <= FEW_RANKS:
             check_halves(((0, events), (1, events)))  # two successive calls
-        if form_of(program) == "ring":
+        if form.buffers == "rings":
             check_rings(program, events)
     if len(programs) == 1:
         check_received(kernels, _by_rank(module, lacking(case)))
@@ -167,7 +167,7 @@ class _Interpreted(Execution):
         terms = as_bits(random_terms(case), case.dtype)
         values = np.asarray(to_jax(terms, case.dtype), np.float32)
         first, *_ = programs_of(self.module)
-        if form_of(first) == "ring":
+        if form_of(first).buffers == "rings":
             sums = added_round_rings(case, first, values)
         else:
             sums = added_in_order(case, values)

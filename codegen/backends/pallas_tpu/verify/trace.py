@@ -21,6 +21,7 @@ import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
 from shardwright.codegen.backends.pallas_tpu.memory import in_memory
+from shardwright.codegen.backends.pallas_tpu.verify.buffers import shapes_of
 from shardwright.codegen.backends.pallas_tpu.verify.contract import (
     form_of,
     modules_of,
@@ -89,7 +90,7 @@ def _run(module: ModuleType, program: Any, rank: int, sends: bool) -> tuple[Even
     device_id = sorted(held[0] | held[1])[rank]
     recorder = _Recorder(rank, outside=not all(device_id in ids for ids in held))
     with _read(module, recorder):
-        unpacks = form_of(program) == "windows"
+        unpacks = bool(form_of(program).kernels.sending)
         if not unpacks:
             program.kernel(**_arguments(program, program.kernel, sends, rank))
         elif sends:
@@ -118,7 +119,7 @@ def _read(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
 def _arguments(
     program: Any, kernel: Callable[..., None], sends: bool, rank: int = 0
 ) -> dict[str, Any]:
-    shapes = _shapes(program, sends)
+    shapes = shapes_of(program, sends)
     given: dict[str, Any] = {}
     for name in inspect.signature(kernel).parameters:
         given[name] = _Ref(name, shapes[name]) if name in shapes else _Semaphores(name)
@@ -132,51 +133,12 @@ def _arguments(
     return given
 
 
-def _shapes(program: Any, sends: bool) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the kernels' buffers, by parameter name. The shapes of buffers in HBM
-    include the padding that kernels may use."""
-    form = form_of(program)
-    if form in ("routed", "spread"):
-        return dict.fromkeys(("x", "slots"), (program.schedule.slots, *program.slot.shape))
-    if form == "slots":
-        counts = {"x": program.outgoing, "y": program.incoming}
-        return {name: (count, *program.slot.shape) for name, count in counts.items()}
-    if form == "ring":
-        chunk = program.rows, 128
-        held = program.chunks * program.parts, sum(program.held)
-        buffers = dict.fromkeys(("slots", "sums", "terms"), (2, 2, *chunk))
-        return {"x": (2, held[0], *chunk), "y": (2, held[1], *chunk), **buffers}
-    x, y = (
-        tuple((side.local or (1,))[axis] for axis in program.view)
-        for side in (program.host.source, program.host.target)
-    )
-    if form in ("direct", "gathered"):
-        return {"x": x, "y": y}
-    if form == "relayed":
-        return {"x": x, "y": y, "slots": program.slots}
-    tiling = program.tiling
-    units = zip(x, tiling.unit, strict=True)
-    return {
-        "x": tuple(-(-extent // unit) * unit for extent, unit in units),
-        "y": tiling.chunk,
-        "stage": tiling.stage if sends else x,
-        "windows": _several(2, tiling.window),
-        "chunks": _several(program.slots, tiling.chunk),
-    }
-
-
 @dataclass(frozen=True)
 class _Span:
     """The arguments of a `pl.ds`."""
 
     start: int
     size: int
-
-
-def _several(count: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a buffer of `count` windows or chunks. Windows cut from a vector are
-    stacked along its single dimension."""
-    return (count * extents[0],) if len(extents) == 1 else (count, *extents)
 
 
 class _Scalars(dict[int, int]):
