@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "f2cfd13ecdbb4b11",
     "pallas_tpu": "a2d1ecfd7405328c",
-    "triton_gpu": "6ea3caedf0168661",
+    "triton_gpu": "d0f9fec221637b5a",
 }
 
 

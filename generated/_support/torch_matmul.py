@@ -215,10 +215,9 @@ class TritonMatmul:
                 first = 2 * (place - len(dims))
                 ends[dim] |= {*box(position)[first : first + 2 or None]}
         rows, columns, depth = self.blocks
-        by = [
-            _Scale.of(each, block)
-            for each, block in zip(ends, [*(1 for _ in lead), rows, depth, columns], strict=True)
-        ]
+        blocks = [*(1 for _ in lead), rows, depth, columns]
+        times = [*(1 for _ in lead), 1, 2, 1]  # two blocks along j, for loops over it to run on
+        by = [_Scale.of(*each) for each in zip(ends, blocks, times, strict=True)]
         small = copy.copy(self)
         small.__dict__.pop("parts", None)
         sizes = [each.end(each.whole) for each in by]
@@ -271,11 +270,11 @@ class _Scale(NamedTuple):
     units: int
 
     @classmethod
-    def of(cls, ends, block):
-        """Return the scale for these ends and block size."""
+    def of(cls, ends, block, blocks):
+        """Return the scale for these ends, this block size and so many blocks a shard."""
         whole, granule = max(ends), math.gcd(*ends)
         unit = math.gcd(granule, block)
-        few = FEW_EACH * len(ends) + 1 if unit < FEW_EACH else len(ends) - 1
+        few = FEW_EACH * len(ends) + 1 if unit < FEW_EACH else blocks * (len(ends) - 1)
         return cls(whole, unit, min(whole // unit, few))
 
     def end(self, end):

@@ -3,6 +3,9 @@ known from the order of releases and acquires, so that nothing hangs on luck."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -271,3 +274,23 @@ def test_processes_say_who_waits_for_what(tmp_path: Path) -> None:
         assert (
             f"call 1 timed out waiting for lhs {other} x [0, 12) of device {1 - rank}" in answers[0]
         )
+
+
+def test_a_self_check_of_smaller_matrices_repeats_the_loop_over_j(tmp_path: Path) -> None:
+    """A loop that skips every second block of j, in a matmul that is too large to check whole."""
+    lhs, rhs, out = CASE_4
+    given = sw.Matmul("bfloat16", ((512, 1024), lhs), ((1024, 512), rhs), out, mesh=PAIR)
+    plan = plan_matmul(given, "h100:2", loop="pulled", listed=0)
+    write_module(plan, "m", tmp_path / "bundles", backend="triton_gpu")
+    assert "scaled down" in _self_check(tmp_path).stdout
+    module = tmp_path / "bundles" / KERNELS
+    plant("(start, start + depth, 64)", "(start, start + depth, 128)", module)
+    found = _self_check(tmp_path)
+    assert found.returncode == 1
+    assert "wrong product" in found.stderr
+
+
+def _self_check(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bundles.m.triton_gpu"]
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
