@@ -101,7 +101,8 @@ class Written:
     function: str
 
     def constrained(self, sharding: str, where: str = "") -> str:
-        """Return the advice to constrain it. `where`: what follows its function."""
+        """Return the advice to constrain this expression to `sharding`. `where`: the text that
+        follows the name of the function."""
         at = f" at {self.line}" if self.line else ""
         inside = f", in {self.function}" if self.function else ""
         return f"constrain {self.text} to {sharding}{at}{inside}{where}"

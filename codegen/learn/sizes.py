@@ -84,7 +84,7 @@ class LearnedSizes(Drawn):
         """
         if not extrapolate and size not in (*self.learned, self.checked):
             raise InputError(
-                "no loader ran at this size",
+                "the loader did not run at this size",
                 argument="size",
                 got=_said(size),
                 expected=f"{_said(self.checked)}, at which the layout was checked, or "
@@ -236,7 +236,8 @@ def _holds(form: LayoutForm, name: str, learned: Learned, size: Size) -> bool:
 
 
 def _expanded(text: str, mesh: Mesh) -> str:
-    """Write the size of every whole axis in a layout's text, as sub-axes have it."""
+    """Return a layout's text with the size of every whole axis: `"x"` becomes `"x":(1)8`, as
+    sub-axes are written."""
     sizes = {f'"{name}"': size for name, size in mesh.axes}
     return AXIS.sub(lambda found: found[1] + (found[2] or f":(1){sizes[found[1]]}"), text)
 

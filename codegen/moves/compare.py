@@ -97,7 +97,7 @@ def xla_plan(reshard: Reshard) -> XlaCollectives | str:
     devices = 1 + max(reshard.source.mesh.device_ids)
     flag = f"--xla_force_host_platform_device_count={devices}"
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
-    # `-P`: import the running package, not a package in the current folder.
+    # `-P`: no file of `cwd` shadows a module of the same name, such as `copy` or `types`.
     worker = "from shardwright.codegen.moves.xla import main; main()"
     try:
         done = subprocess.run(

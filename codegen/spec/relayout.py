@@ -62,8 +62,8 @@ class RelayoutDescription:
         *,
         gradient: bool = False,
     ) -> RelayoutDescription:
-        """Return the description of a relayout; `describe_relayout` returns an equal one for its
-        fields."""
+        """Return the description of a relayout. `describe_relayout` returns an equal description
+        when given the fields of this one."""
         source, target = relayout.source, relayout.target
         return RelayoutDescription(
             check_name(name),

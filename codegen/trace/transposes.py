@@ -100,8 +100,8 @@ class Transposes:
         out = equation.outvars[0].aval
         try:
             closed = jax.make_jaxpr(terms)(jax.ShapeDtypeStruct(out.shape, out.dtype), *avals)
-        except (NotImplementedError, TypeError, ValueError):  # it has no derivative, or only inside
-            return None  # a shard_map
+        except (NotImplementedError, TypeError, ValueError):
+            return None  # the op has no derivative, or has one only inside a shard_map
         body, values = self.read(closed)
         gradient, *operands = body.arguments
         made = iter(body.results)

@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "f2cfd13ecdbb4b11",
-    "pallas_tpu": "a2d1ecfd7405328c",
-    "triton_gpu": "d0f9fec221637b5a",
+    "jax_xla": "8787a7934dcadb32",
+    "pallas_tpu": "0dbb6905de1a6bf3",
+    "triton_gpu": "c09078ba12400833",
 }
 
 

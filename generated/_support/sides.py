@@ -14,5 +14,6 @@ class Side(NamedTuple):
     def position(self, device_id, name):
         """Return the position of a device. Raises ValueError if it is not in the mesh."""
         if device_id not in self.ids:
-            raise ValueError(f"device {device_id}: expected one of the {name} mesh, {[*self.ids]}")
+            expected = f"a device of the {name} mesh, {[*self.ids]}"
+            raise ValueError(f"device {device_id}: expected {expected}")
         return self.ids.index(device_id)

@@ -52,7 +52,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "d0f9fec221637b5a", __name__)
+require("triton_gpu", "c09078ba12400833", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

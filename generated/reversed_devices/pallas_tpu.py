@@ -62,7 +62,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "a2d1ecfd7405328c", __name__)
+require("pallas_tpu", "0dbb6905de1a6bf3", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -36,7 +36,7 @@ class Sharded:
         """Return the shape, without padding, of the shard on a device. Raises ValueError for a
         device outside the mesh."""
         if device_id not in self.ids:
-            expected = f"one of the {self.name} mesh, {[*self.ids]}"
+            expected = f"a device of the {self.name} mesh, {[*self.ids]}"
             raise ValueError(f"device {device_id}: expected {expected}")
         # A scalar moves as a vector of one element, so its box has one range.
         return extents(self.box(self.ids.index(device_id)))[: len(self.local)]

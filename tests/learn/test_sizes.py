@@ -65,7 +65,7 @@ def test_kv_heads() -> None:
     assert family.at(heads=16, kv=2, tp=4).shape("qkv", 3) == (24, 8)
     assert message(lambda: family.at(heads=64, kv=8, tp=16)) == exactly(
         """
-        size: no loader ran at this size
+        size: the loader did not run at this size
         got: heads=64, kv=8, tp=16
         expected: heads=24, kv=4, tp=8, at which the layout was checked, or extrapolate=True
         """

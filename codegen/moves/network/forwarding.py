@@ -20,7 +20,8 @@ from shardwright.codegen.moves.network.links import Flows, Network
 class Step:
     """The sends of all devices in one step. Steps are numbered over all rounds.
 
-    `come`: the steps in which the data arrives. `left`: the steps that empty the destination.
+    `come`: the earlier steps that deliver the data that this step sends. `left`: the steps that
+    empty the destination.
     `share`: the fraction of a message that this step sends, if several steps send chunks of it and
     share the latency of each link.
     """

@@ -56,8 +56,8 @@ def observed() -> Iterator[None]:
 
 
 def _called(*args: Any, callback: Callable[..., Any], **_: Any) -> Any:
-    """Call `callback` with numpy arrays, in place of JAX's own implementation, which copies each
-    array to a device and back: more than half of the time."""
+    """Call `callback` with numpy arrays. This replaces JAX's own implementation, which copies each
+    array to a device and back; these copies take more than half of the time of a run."""
     return tuple(map(np.asarray, callback(*map(np.array, args))))
 
 
