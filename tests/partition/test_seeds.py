@@ -118,12 +118,17 @@ def test_no_start_is_cheaper(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert all(price(found) <= price(each) or received(found) < received(each) for each in starts)
 
 
+MOST = {1: 71_800_000, 4: 136_500_000}
+"""The bytes received and computed, by the number of layers."""
+
+
 @pytest.mark.parametrize("layers", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_constraint_is_cheaper(layers: int) -> None:
     """Where tokens are looked up: of a table that is split by columns the propagation makes values
     that are split by features, not by the batch."""
     found = price(partitioned(layers).local)
-    assert 2 * found < price(partitioned(layers, mode="as_shardy").local)
+    assert found < MOST[layers]
+    assert 3 * found < 2 * price(partitioned(layers, mode="as_shardy").local)
     assert found <= 1.05 * price(partitioned(layers, constrained=True).local)
 
 
