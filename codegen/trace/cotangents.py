@@ -47,7 +47,7 @@ class GradientSearch:
             self._read(op)
         self.results = frozenset(self.body.results)
         self.arguments = frozenset(self.body.arguments)
-        self.read.update(self.numbers.of[v] for v in self.results)
+        self.read.update(self.numbers.number(v) for v in self.results)
 
     def _read(self, op: Op) -> None:
         for result in op.results:

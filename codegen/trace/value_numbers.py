@@ -25,10 +25,10 @@ class ValueNumbers:
         """Number the results of ops, in order. Values that no earlier op has produced get distinct
         numbers, and so do results of ops with bodies."""
         for op in ops:
-            operands = tuple(map(self._number, op.operands))
+            operands = tuple(map(self.number, op.operands))
             if op.bodies:
                 for result in op.results:
-                    self._number(result)
+                    self.number(result)
                 continue
             for place, result in enumerate(op.results):
                 key = _key(op, operands, place, self.values[result])
@@ -40,7 +40,8 @@ class ValueNumbers:
                 for one, other in (operands, operands[::-1]):
                     self._pairs[op.kind, one].append(other)
 
-    def _number(self, value: int) -> int:
+    def number(self, value: int) -> int:
+        """Return the number of a value; a value that no op uses gets a number of its own."""
         if value not in self.of:
             self.of[value] = self._count
             self._count += 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import pytest
 from programs import findings
 from sweeps import swept
+
+import shardwright as sw
 
 NAMED = {"norm1", "norm2", "wq", "wk", "w1", "b1", "w2", "norm", "q", "weights"}
 """Values and weights of a layer whose gradients have names."""
@@ -39,3 +43,14 @@ def test_wrong_numbers_are_found() -> None:
     found = findings("gradient_names_process.py", "layers", *pairs)
     names = {each.partition(" ")[0] for each in found["wrong"]}
     assert {"d_norm_2", "d_q", "d_w1", "d_w2", "d_not_there"} <= names
+
+
+def test_an_argument_that_only_a_result_reads() -> None:
+    """State of an optimizer that a step passes on, beside gradients."""
+
+    def step(w: jax.Array, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.grad(lambda v: jnp.sum(jnp.tanh(v)))(w), kept
+
+    avals = [jax.ShapeDtypeStruct((4,), "float32")] * 2
+    program = sw.partition(step, *avals, mesh=sw.Mesh({"d": 2}))
+    assert len(program.program.body.results) == 2
