@@ -21,7 +21,7 @@ FAULTS: dict[str, tuple[str, Plant]] = {
     "a sum carried past what is not linear": ("layers", _carried_on),
     "a sum after a loop that is left out": (
         "micro-batches",
-        once(r'lax\.psum\(\((out), (out_2, out_3)\), "d"\)', r'(\1, *lax.psum((\2), "d"))'),
+        once(r'lax\.psum\(\((out_0), (a, b)\), "d"\)', r'(\1, *lax.psum((\2), "d"))'),
     ),
     "a sum in every turn, and after the loop": (
         "micro-batches",
