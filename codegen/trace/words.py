@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any
 
 from shardwright.codegen.ops.table import by_symbol
-from shardwright.codegen.trace.written import Source, source_of
+from shardwright.codegen.trace.written import Source, source_of, statement_of
 
 Frames = tuple[tuple[CodeType, int], ...]  # functions, each with the index of an instruction
 Range = tuple[int | None, int | None, int | None, int | None]  # first and last line, then column
@@ -149,7 +149,7 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
     found: tuple[str, ...] = ()
     item: int | None = None
     for node, (code, _) in pairs:
-        statement, item = _climbed(node, item)
+        statement, item = statement_of(node, item, PASSING)
         if isinstance(statement, ast.Return | ast.Lambda):
             name = function_of(code) if code is not pairs[-1][1][0] else "out"
             found = (name,) if name else found
@@ -161,24 +161,6 @@ def _names(pairs: Sequence[tuple[ast.AST | None, tuple[CodeType, int]]]) -> tupl
             targets = tuple(filter(None, targets))
         return targets if all(targets) and targets and not (found and targets[1:]) else found
     return found
-
-
-def _climbed(node: ast.AST | None, item: int | None) -> tuple[ast.AST | None, int | None]:
-    """Return the statement or lambda whose whole value is the expression, or None if the expression
-    is only a part of that value. Also return the index of the expression in a tuple there, or
-    None."""
-    while node is not None and not isinstance(node, ast.AugAssign):
-        parent: Any = getattr(node, "parent", None)
-        if isinstance(parent, ast.Tuple | ast.List) and item is None and node in parent.elts:
-            item = parent.elts.index(node)
-        elif isinstance(parent, ast.Lambda):
-            return (parent if parent.body is node else None), item
-        elif isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.Return):
-            return (parent if parent.value is node else None), item
-        elif not isinstance(parent, PASSING):
-            return None, item
-        node = parent
-    return node, item
 
 
 def _targets(statement: ast.AST | None) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def source_of(pairs: Sequence[tuple[ast.AST | None, CodeType]]) -> Source | None
     for depth, (node, code) in enumerate(pairs):
         if depth and not _calls(node, pairs[depth - 1][1]):
             return found
-        given, (statement, item) = item, _statement(node, item)
+        given, (statement, item) = item, statement_of(node, item)
         target = _variable(statement, item)
         if target is not None:
             return Source(target.id, code.co_filename, target.lineno, _function(code), depth)
@@ -69,9 +69,12 @@ def _calls(node: Any, called: CodeType) -> bool:
     return called.co_name in (getattr(func, "id", ""), getattr(func, "attr", ""))
 
 
-def _statement(node: Any, item: int | None) -> tuple[ast.AST | None, int | None]:
+def statement_of(
+    node: Any, item: int | None, passing: tuple[type[ast.expr], ...] = (ast.IfExp,)
+) -> tuple[ast.AST | None, int | None]:
     """Return the statement or lambda whose whole value an expression is, or None. Also return the
-    index of the expression in a tuple there, or None."""
+    index of the expression in a tuple there, or None. `passing`: the expressions whose value, or
+    whose items, are values of their parts."""
     while node is not None and not isinstance(node, ast.AugAssign):
         parent: Any = getattr(node, "parent", None)
         if isinstance(parent, ast.Tuple | ast.List) and item is None and node in parent.elts:
@@ -80,7 +83,7 @@ def _statement(node: Any, item: int | None) -> tuple[ast.AST | None, int | None]
             return (parent if parent.body is node else None), item
         elif isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr | ast.Return):
             return (parent if parent.value is node else None), item
-        elif not isinstance(parent, ast.IfExp) or parent.test is node:
+        elif not isinstance(parent, passing) or getattr(parent, "test", None) is node:
             return None, item
         node = parent
     return node, item
