@@ -1,4 +1,4 @@
-"""What a kernel form states about itself, so that no other file needs its name."""
+"""What a kernel form states about itself, so that other files ask for a fact, not for its name."""
 
 from __future__ import annotations
 

@@ -13,8 +13,13 @@ from shardwright.codegen.backends.pallas_tpu.windows import Windows
 FORMS = {
     facts.name: facts
     for facts in (
-        *(Direct.facts, Windows.facts, Slots.facts),
-        *(ROUTED, RELAYED, GATHERED, SPREAD),
+        Direct.facts,
+        Windows.facts,
+        Slots.facts,
+        ROUTED,
+        RELAYED,
+        GATHERED,
+        SPREAD,
         RINGS,
     )
 }
