@@ -121,9 +121,7 @@ class Value:
     backward: bool = field(default=False, compare=False)  # whether a backward pass computes it
     gradient_of: tuple[str, ...] = field(default=(), compare=False)  # values with this gradient
     calls: tuple[UserCall, ...] = field(default=(), compare=False)  # around its op, outermost first
-    version_of: str = field(
-        default="", compare=False
-    )  # the value of which it is a copy with other padding
+    version_of: str = field(default="", compare=False)  # the value that it copies, padded otherwise
     written: Written | None = field(default=None, compare=False)  # where the user's source has it
     is_named: bool = field(default=False, compare=False)  # whether the user named it
 

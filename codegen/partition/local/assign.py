@@ -165,9 +165,8 @@ class Splits:
         operands = []
         for place, dims in enumerate(self.rule.operands):
             own = split.partial if place in split.carriers else ()
-            if (
-                self.kind.operator and self.kind.indexed and place == 0
-            ):  # the tensor to which rows are added
+            is_table = place == 0 and self.kind.indexed  # the tensor to which rows are added
+            if self.kind.operator and is_table:
                 own = terms
             operands.append(LocalLayout(_joined(dims, split.factors), own))
         results = (
