@@ -19,8 +19,8 @@ FORMS = {
         ROUTED,
         RELAYED,
         GATHERED,
-        SPREAD,
         RINGS,
+        SPREAD,
     )
 }
 """The facts of every form, by the name that programs state."""
