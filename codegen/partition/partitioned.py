@@ -108,8 +108,8 @@ class Partitioned(Drawn):
 
     def remedies(self, number: int) -> tuple[tuple[str, Partitioned], ...]:
         """Return a pair for each remedy for communication `number`: the changed request, such as
-        "p_w as [{}, {}]", and the program with this change. Pairs whose programs receive fewer
-        bytes come first.
+        "params['w'] as [{}, {}]", and the program with this change. Pairs whose programs receive
+        fewer bytes come first.
 
         Raises InputError if there is no such communication.
         """

@@ -16,7 +16,9 @@ from shardwright.codegen.partition.local.flow import ValueFlow
 from shardwright.codegen.partition.local.remedies import (
     argument_layout,
     arguments_of,
+    in_source,
     left_whole,
+    others,
     outside_functions,
     results_of,
     scattered,
@@ -30,11 +32,12 @@ from shardwright.ir.sharding import Sharding
 
 @dataclass(frozen=True)
 class Remedied:
-    """A program to which a remedy is applied. `said`: the change in words, such as "p_w as [{},
-    {}]"."""
+    """A program to which a remedy is applied. `said`: the change in words, such as "params['w'] as
+    [{}, {}]"; `changed`: the values that it changes, or the places of results."""
 
     given: Program
     said: str
+    changed: tuple[int, ...]
 
 
 def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied, ...]:
@@ -52,7 +55,7 @@ def remedied(given: Program, local: LocalProgram, number: int) -> tuple[Remedied
             expected=f"1 to {len(found)}" if found else "none: there are no communications",
         )
     made = (each for step in found[number - 1] for each in _Remedies(given, local, step).every())
-    return tuple({each.said: each for each in made}.values())
+    return tuple({(each.said, each.changed): each for each in made}.values())
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,9 @@ class _Remedies:
             if layout == homes[value]:
                 return
             new[value] = replace(new[value], sharding=self.local.axes.sharding(layout))
-        first = new[arguments[0]]
-        others = f" and {len(arguments) - 1} like it" if len(arguments) > 1 else ""
-        said = f"{first.name}{others} as {first.sharding}"
-        yield Remedied(replace(self.given, values=tuple(new)), said)
+        name = self.local.program.argument_name(arguments[0])
+        said = f"{name}{others(arguments)} as {new[arguments[0]].sharding}"
+        yield Remedied(replace(self.given, values=tuple(new)), said, arguments)
 
     def _of_result(self) -> Iterator[Remedied]:
         for place in results_of(self.local, self.step):
@@ -119,14 +121,15 @@ class _Remedies:
                 results = list(self.given.results)
                 results[place] = self.local.axes.sharding(layout)
                 said = f"{self.given.result_names[place]} as {results[place]}"
-                yield Remedied(replace(self.given, results=tuple(results)), said)
+                yield Remedied(replace(self.given, results=tuple(results)), said, (place,))
 
     def _of_constraints(self) -> Iterator[Remedied]:
         for layout in self._kept():
             sharding = self.local.axes.sharding(layout)
             made = self._asking(sharding)
             if made.body != self.given.body:
-                yield Remedied(made, f"the constraint of {self._name} as {sharding}")
+                said = f"the constraint of {self._name} as {sharding}"
+                yield Remedied(made, said, (self._value,))
 
     def _asking(self, sharding: Sharding) -> Program:
         values = list(self.given.values)
@@ -152,11 +155,11 @@ class _Remedies:
             made = Value(f"{old.name}_asked", old.shape, old.dtype, sharding, old.line)
             values = (*self.given.values, made)
             said = f"{self._name} as {sharding}"
-            yield Remedied(replace(self.given, body=body, values=values), said)
+            yield Remedied(replace(self.given, body=body, values=values), said, (self._value,))
 
     @property
     def _name(self) -> str:
-        return self.local.of(self.step.operand).name
+        return in_source(ValueFlow(self.local), self.step)
 
 
 def _changed(body: Body, changed: Callable[[Op], Op]) -> Body:

@@ -29,8 +29,8 @@ def program_page(
     topology: str | None = None,
     kernels: Sequence[str] = (),
 ) -> str:
-    """Return a program's page in Markdown. `written`: the table of communications, which uses
-    the value names of the program's module. `topology` adds predicted seconds. `kernels`: a
+    """Return a program's page in Markdown. `written`: the values that communications make, by the
+    names of the program's module. `topology` adds predicted seconds. `kernels`: a
     remark about each matmul next to a communication."""
     lines = [*_lines(program, name, written, topology)]
     lines += ["", "Matmuls next to a communication:", ""] if kernels else []
@@ -111,7 +111,7 @@ def _cells(each: Communication, written: WrittenRow | None) -> tuple[str, ...]:
         f"`{value}`",
         size_text(each.bytes),
         each.line,
-        each.reason if written is None else written.reason,
+        each.reason,
         each.remedy,
         size_text(each.saving) if each.saving else "",
     )
@@ -138,6 +138,8 @@ def _remedied(program: Partitioned, each: Communication) -> str:
     said, made = found[0]
     more = made.bytes_received - program.bytes_received
     if more >= 0:
+        if each.remedy.startswith(NOTHING):
+            return each.remedy
         change = f"{size_text(more)} more" if more else "as much"
         return f"{NOTHING}: {change} with {said}"
     return f"{size_text(made.bytes_received)}, {size_text(-more)} less with {said}"

@@ -63,7 +63,7 @@ def test_what_remedies_do_in_all(home: Path) -> None:
     written(home, replaced(MODULE, split, ("shape(8, 16)", "shape(512, 16)")))
     found = run("plan", "--explain").out.splitlines()
     assert found[-3].endswith("total bytes with the best remedy:")
-    assert found[-2] == '    C1: 8 KiB, 768 B less with p_w1 as [{}, {"t"}]'
+    assert found[-2] == "    C1: 8 KiB, 768 B less with p['w1'] as [{}, {\"t\"}]"
 
 
 def test_the_plan_on_a_topology(home: Path) -> None:

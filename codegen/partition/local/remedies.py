@@ -109,7 +109,7 @@ def _constrained(
     value, asked = values[0], str(local.axes.sharding(wanted))
     number = local.program.values.index(value)
     if number in local.program.body.arguments:
-        name = f"{local.program.argument_name(number)}{_others(range(alike))}"
+        name = f"{local.program.argument_name(number)}{others(range(alike))}"
         return Remedy(f"shard the argument {name} as {asked}", saved)
     places = dict.fromkeys(each.written for each in values)
     if None in places:
@@ -129,7 +129,7 @@ def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence
         math.prod(own.local(value.shape, local.axes.sizes)) * item_bytes(value.dtype)
         for own in (homes[arguments[0]], layout)
     )
-    name = f"{local.program.argument_name(arguments[0])}{_others(arguments)}"
+    name = f"{local.program.argument_name(arguments[0])}{others(arguments)}"
     text = f"shard the argument {name} as {local.axes.sharding(layout)}"
     if after <= before:
         return text
@@ -137,7 +137,7 @@ def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence
 
 
 def _results(local: LocalProgram, places: Sequence[int]) -> str:
-    return f"{local.program.result_names[places[0]]}{_others(places)}"
+    return f"{local.program.result_names[places[0]]}{others(places)}"
 
 
 def _fed_back(local: LocalProgram, place: int) -> str:
@@ -154,8 +154,24 @@ def _fed_back(local: LocalProgram, place: int) -> str:
     return ""
 
 
-def _others(items: Sequence[object]) -> str:
+def others(items: Sequence[object]) -> str:
+    """Return the words that follow the first of several alike arguments or results."""
     return f" and {len(items) - 1} like it" if len(items) > 1 else ""
+
+
+def in_source(flow: ValueFlow, step: MoveValue) -> str:
+    """Return the operand of a move in terms of the user's source: a variable or an expression, a
+    result or the gradient of a variable. Return its own name and line if it is none of these."""
+    value = flow.local.of(step.operand)
+    if value.written and not value.backward:
+        return value.written.text
+    places = [*results_of(flow.local, step, through=True)]
+    if places:
+        return f"the value that becomes {_results(flow.local, places)}"
+    primal = flow.primal(step) if value.backward else None
+    if primal is not None and primal.written:
+        return f"the gradient of {primal.written.text}"
+    return f"{value.name} at {value.line}" if value.line else value.name
 
 
 def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
