@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -59,3 +60,19 @@ def test_values_are_told_in_the_users_words() -> None:
     names = known_as(program.program)
     assert [name for name in names.values() if "(for result[1])" in name]
     assert names[program.program.body.arguments[0]] == "p_gain"
+
+
+def test_every_axis_of_a_sum_has_its_origin() -> None:
+    """A sum over axes that split its operand and over one that holds terms of it."""
+    f32, i32 = jnp.float32, jnp.int32
+    avals = jax.ShapeDtypeStruct((8, 16), f32), jax.ShapeDtypeStruct((8, 1), i32)
+    program = sw.partition(
+        lambda x, at: jnp.take_along_axis(x, at, axis=1).sum(),
+        *avals,
+        mesh=MESH,
+        in_shardings=('[{"d"}, {"t"}]', '[{"d"}, {}]'),
+        mode="as_shardy",
+    )
+    (both,) = program.communications
+    assert both.axes == ("d", "t")
+    assert re.search(r'split over "d", and terms of \w+ over "t"$', both.reason), both.reason

@@ -116,3 +116,51 @@ def test_values_of_a_loop_are_those_of_its_body() -> None:
     """Not the variable to which the scan returns the last one."""
     for remedy in remedies_of(loop, "as_shardy", step=False):
         assert "constrain x to" not in remedy or ", in block" in remedy
+
+
+def test_parts_of_one_expression_have_its_remedy() -> None:
+    """The sum in a mean, and that in a library's function."""
+
+    def spread(x: Any) -> Any:
+        y = jax.nn.logsumexp(x, axis=-1)
+        return jnp.exp(norm(x, 2.0)) + y[:, None]
+
+    made = sw.partition(
+        spread,
+        jax.ShapeDtypeStruct((32, 8), F32),
+        mesh=sw.Mesh({"d": 2, "t": 2}),
+        in_shardings=('[{}, {"t"}]',),
+        mode="as_shardy",
+    )
+    found = {each.value: each.remedy for each in made.communications}
+    assert found["mean_sum"].startswith('constrain mean to [{"t"}, {}] at ')
+    assert found["y_sum"].startswith('constrain y to [{"t"}] at ')
+
+
+def test_a_remedy_for_a_weight_names_what_has_its_place() -> None:
+    """Its gradient may be transposed, and an optimizer's state has its keys and its sharding."""
+
+    def step(params: Any, state: Any, batch: Any) -> Any:
+        def of(p: Any) -> Any:
+            y = jnp.tanh(batch @ p["w"] + p["b"])
+            return (y @ p["out"]).sum()
+
+        grads = jax.grad(of)(params)
+        state = jax.tree.map(lambda m, g: 0.9 * m + g, state, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, state), state
+
+    f32 = lambda *shape: jax.ShapeDtypeStruct(shape, F32)  # noqa: E731
+    params = {"w": f32(8, 16), "b": f32(16), "out": f32(16, 4)}
+    own = {"w": '[{}, {"t"}]', "b": '[{"t"}]', "out": '[{"t"}, {}]'}
+    sides: Any = {"in_shardings": (own, own, '[{"d"}, {}]'), "out_shardings": (own, own)}
+    made = sw.partition(
+        step, params, params, f32(32, 8), mesh=sw.Mesh({"d": 2, "t": 2}), mode="as_shardy", **sides
+    )
+    found = {each.value: each.remedy for each in made.communications}
+    end = " (and the same in state and the results), which also constrains its gradient: a "
+    assert found["d_params_b"] == (
+        f'shard the argument params[\'b\'] as [{{"t", "d"}}]{end}reduce-scatter takes half'
+    )
+    assert found["d_params_w_transposed"] == (
+        f'shard the argument params[\'w\'] as [{{}}, {{"t", "d"}}]{end}reduce-scatter takes half'
+    )

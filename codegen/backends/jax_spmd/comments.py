@@ -15,6 +15,7 @@ from shardwright.codegen.backends.jax_spmd.needed import VIEWS, Users
 from shardwright.codegen.partition.local.communications import (
     Communication,
     WrittenRow,
+    notation,
 )
 from shardwright.codegen.text.python_text import INDENT, WIDTH
 
@@ -30,6 +31,8 @@ SPLIT = re.compile(r" splits dimension \d+ of (\S+)(?: \(\S+ \S+\))? there")
 """The part of a reason that names the dimension that an axis splits instead."""
 ELSEWHERE = " splits another dimension there"
 """These words without the tensor, which has no name here, or that of the view of another one."""
+RESHAPE = re.compile(r"\.reshape\(\([\d, ]*\)\)$")
+"""Matches the shape of a shard to which an inlined expression reshapes a value."""
 LONGEST = 40
 """The greatest length of an expression with a call in a comment, in characters."""
 
@@ -56,7 +59,7 @@ class Comments(KnownValues):
             said = said.replace(f"{name} must", f"{every} must")
         moved = self.moved[local]
         own = self.program.of(moved).name
-        text = self.text.get(moved) or "".join(self.functions.paths.get(moved, ()))
+        text = self._whole(moved) or "".join(self.functions.paths.get(moved, ()))
         said = re.sub(NAMES, lambda word: self._known_by_now(word, {own: text}), said)
         self.rows[found.number] = WrittenRow(self.names.function, tuple(names), tuple(types), said)
         return [f"{PLACE}{local}"]
@@ -116,9 +119,16 @@ class Comments(KnownValues):
 
     def _expression(self, name: str) -> str:
         every = self.locals.get(name, [])  # the value itself first, then its moved copies
-        found = [self.text.get(v, "") or self.inline.get(v, "") for v in every]
+        found = [self._whole(v) or self.inline.get(v, "") for v in every]
         if self.names is self.functions.names:  # results of calls are in scope here
             ways = (self.functions.paths.get(v, ()) for v in every)
             found += map("".join, ways)
         paths = [text for text in found if text and "(" not in text]
         return next((t for t in (*paths, *found) if t and (t in paths or len(t) <= LONGEST)), "")
+
+    def _whole(self, local: int) -> str:
+        """Return the text of a local value, "" if it has none. A reshape has the type of the whole
+        value in place of the shape of a shard: `x as f32[16@d,32]`."""
+        text = self.text.get(local, "")
+        value, layout = self.program.of(local), self.program.values[local].layout
+        return RESHAPE.sub(f" as {notation(value.dtype, value.shape, layout.whole)}", text)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from shardwright.codegen.ops.layout import Names
+from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
@@ -18,8 +18,17 @@ from shardwright.codegen.partition.local.steps import (
     calls_of,
     item_bytes,
 )
-from shardwright.ir.program import Value
+from shardwright.codegen.propagate.rules import rule_of
+from shardwright.ir.program import Op, ops_of
 from shardwright.ir.steps import ring_bytes
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A value of the program, and a layout in which it would be."""
+
+    value: int
+    layout: LocalLayout
 
 
 @dataclass(frozen=True)
@@ -106,19 +115,69 @@ class ValueFlow:
             local = operand
         return local
 
-    def primal(self, step: MoveValue) -> Value | None:
-        """Return the value of the forward pass whose gradient a communication moves, None if it is
-        not known, or if the gradient is moved in a different shape."""
-        gradient = self.local.of(step.operand)
+    def primal(self, asked: Asked) -> Asked | None:
+        """Return the value of the forward pass whose gradient `asked` is, with the layout that it
+        has then, None if it is not known. A gradient may still be transposed or reshaped."""
+        own = self.primal_of(asked.value)
+        if own is not None:
+            return replace(asked, value=own)
+        after = self.users.get(asked.value, [])
+        is_turned = self.local.program.values[asked.value].gradient_of and len(after) == 1
+        found = self.carried(after[0], asked) if is_turned else None
+        return None if found is None else self.primal(found)
+
+    def primal_of(self, value: int) -> int | None:
+        """Return the value of the forward pass whose gradient a value is, None if it is not known
+        or if the gradient is still in a different shape."""
+        gradient = self.local.program.values[value]
         if not gradient.gradient_of:
             return None
         first = gradient.gradient_of[0]
         suffix = gradient.name.removeprefix(f"d_{first}").partition("_again")[0]
         return None if suffix else self._named.get(first)
 
+    def whole(self, asked: Asked) -> Asked | None:
+        """Return the expression of the user that `asked` is or that it is a part of, with the
+        layout that it has then, None if there is none."""
+        if self.local.program.values[asked.value].written is not None:
+            return asked
+        values = self.local.program.values
+        after = [op for op in self.users.get(asked.value, []) if not values[op.results[0]].backward]
+        found = self.carried(after[0], asked) if len(after) == 1 else None
+        return None if found is None else self.whole(found)
+
+    def carried(self, op: Op, asked: Asked) -> Asked | None:
+        """Return the result of an op with the layout that it has if the op needs no communication
+        for the operand `asked`: None if another dimension of the result is split over the same
+        axes, or if the result has no dimension for one that is split."""
+        values, axes = self.local.program.values, self.local.axes
+        rule = None if op.bodies or len(op.results) != 1 else rule_of(op, values)
+        if rule is None:
+            return None
+        result = values[op.results[0]]
+        own = rule.operands[op.operands.index(asked.value)]
+        dims = [*axes.layout(result.sharding, result.shape).dims]
+        for factors, names in zip(own, asked.layout.dims, strict=True):
+            places = [at for at, each in enumerate(rule.results[0]) if factors and each == factors]
+            if names and not places:
+                return None
+            for at in places:
+                dims[at] = names
+        used = [name for names in dims for name in names]
+        return Asked(op.results[0], LocalLayout(tuple(dims))) if len(used) == len({*used}) else None
+
     @cached_property
-    def _named(self) -> dict[str, Value]:
-        return {value.name: value for value in self.local.program.values}
+    def users(self) -> dict[int, list[Op]]:
+        """The ops of the program that use each of its values."""
+        found: dict[int, list[Op]] = {}
+        for op in ops_of(self.local.program.body):
+            for operand in dict.fromkeys(op.operands) if op.results else ():
+                found.setdefault(operand, []).append(op)
+        return found
+
+    @cached_property
+    def _named(self) -> dict[str, int]:
+        return {value.name: at for at, value in enumerate(self.local.program.values)}
 
 
 def _steps(given: Sequence[LocalBody]) -> Iterator[Compute | MoveValue | CallFunction]:

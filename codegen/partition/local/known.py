@@ -13,8 +13,8 @@ SAME = VIEWS | {"convert_element_type", "constrain"}
 
 
 def known_as(program: Program) -> dict[int, str]:
-    """Return a name for each value, such as `w_transpose (of p_w1)` or `d_h_mul (for
-    result[1]['w1'])`, or else the value's own name."""
+    """Return a name for each value, such as `w_transpose (of p_w1)` or, for one that the
+    user did not name, `d_h_mul (for grads['w1'])`, or else the value's own name."""
     arguments, sources = {*program.body.arguments}, _sources(program)
     results = _results(program) if len(program.results) > 1 else {}
     names = {}
@@ -22,10 +22,15 @@ def known_as(program: Program) -> dict[int, str]:
         more = ""
         if number in sources:
             more = f" (of {program.values[sources[number]].name})"
-        elif number not in arguments and results.get(number, -1) >= 0:
-            more = f" (for {program.result_names[results[number]]})"
+        elif number not in arguments and not value.is_named and results.get(number, -1) >= 0:
+            more = f" (for {_returned(program, results[number])})"
         names[number] = f"{value.version_of or value.name}{more}"
     return names
+
+
+def _returned(program: Program, place: int) -> str:
+    """Return the path of a result in the variable that the user returns, or in the results."""
+    return (program.held[place] if program.held else "") or program.result_names[place]
 
 
 def _sources(program: Program) -> dict[int, int]:

@@ -67,13 +67,26 @@ class OpReasons:
         """Return the function that says why a result is moved to a layout after the op."""
 
         def reason(change: LayoutChange) -> str:
-            summed = next(self.summed(), None)
-            if change.kind in ("all_reduce", "reduce_scatter"):
-                terms = f"{self.made} is a partial sum over {quoted(change.axes)}"
-                return summed or f"{terms} and must be {layout}"
-            return f"{self.made} must be {layout}"
+            if change.kind not in ("all_reduce", "reduce_scatter"):
+                return f"{self.made} must be {layout}"
+            summed = self._summed_over(change.axes)
+            terms = f"{self.made} is a partial sum over {quoted(change.axes)}"
+            return summed or f"{terms} and must be {layout}"
 
         return reason
+
+    def _summed_over(self, axes: Names) -> str:
+        """Return the sentence about what the op adds up over some of `axes`, with the operands that
+        are terms of a sum over others of them; "" if the op adds up nothing."""
+        summed = [said for said, over in self._sums() if not {*over}.isdisjoint(axes)]
+        left = {*axes} - {name for _, over in self._sums() for name in over}
+        terms: list[str] = []
+        for name, layouts in zip(self.names, self.given, strict=False):
+            over = tuple(axis for axis in axes if axis in left and axis in layouts[0].partial)
+            if over:
+                terms.append(f"terms of {name} over {quoted(over)}")
+                left -= {*over}
+        return ", and ".join((*summed[:1], *terms)) if summed else ""
 
     def inside(self, move: FormMove) -> str:
         if self.kind in COLLECTIVES:
@@ -83,13 +96,17 @@ class OpReasons:
 
     def summed(self) -> Iterator[str]:
         """Yield one sentence per split factor that the op reduces."""
+        return (said for said, _ in self._sums())
+
+    def _sums(self) -> Iterator[tuple[str, Names]]:
+        """Yield, for each split factor that the op reduces, a sentence and the factor's axes."""
         for factor in self.splits.reducing:
             over = self.split.factors[factor]
             places = self._places(factor, range(self.operands))
             if over and places:
                 where = " and ".join(f"dimension {dim} of {name}" for name, dim in places)
                 does = kind_of(self.kind).does
-                yield f"{self.subject} {does} {where}, split over {quoted(over)}"
+                yield f"{self.subject} {does} {where}, split over {quoted(over)}", over
 
     def _operator(self, place: int) -> str:
         return next((each.operator for each in self.given[place] if each.partial), "sum")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from shardwright.codegen.moves.layout_change import LayoutChange
 from shardwright.codegen.ops.layout import LocalLayout
-from shardwright.codegen.partition.local.flow import ValueFlow
+from shardwright.codegen.partition.local.flow import Asked, ValueFlow
 from shardwright.codegen.partition.local.known import SAME
 from shardwright.codegen.partition.local.reasons import WHOLES, quoted
 from shardwright.codegen.partition.local.sizes import size_text
@@ -83,41 +83,73 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
         over = quoted(step.change.axes)
         text = f"nothing: it is computed from values split over {over}"
         return Remedy(f"{text}, which are no smaller", 0)
+    own = Asked(local.values[step.operand].value, wanted)
     if not value.backward:
-        passed = [local.program.values[v] for v in passed_to(flow, step.operand)]
+        passed = [Asked(v, wanted) for v in passed_to(flow, step.operand)]
         alike = 1 if passed else flow.calls(step)
-        return _constrained(local, passed or [value], alike, wanted, saved)
+        return _constrained(flow, passed or [own], alike, saved)
     places = [*results_of(local, step, through=True)]
     if places:
         over = quoted(step.change.axes)
         return Remedy(f"return {_results(local, places)} split over {over}", saved)
-    primal = flow.primal(step)
+    primal = flow.primal(own)
     if primal is None:
         at = f" at {value.line}" if value.line else ""
         return Remedy(f"nothing to constrain: it is of the backward pass{at}", 0)
-    found = _constrained(local, [primal], flow.calls(step), wanted, saved)
+    found = _constrained(flow, [primal], flow.calls(step), saved)
     if not found.saved:
         return found
     return replace(found, text=f"{found.text}, which also constrains its gradient")
 
 
-def _constrained(
-    local: LocalProgram, values: Sequence[Value], alike: int, wanted: LocalLayout, saved: int
-) -> Remedy:
+def _constrained(flow: ValueFlow, given: Sequence[Asked], alike: int, saved: int) -> Remedy:
     """Return the remedy that constrains values of the forward pass, each of which is an argument or
-    an expression of the user. `alike`: the number of equal layers that contain it."""
-    value, asked = values[0], str(local.axes.sharding(wanted))
-    number = local.program.values.index(value)
-    if number in local.program.body.arguments:
-        name = f"{local.program.argument_name(number)}{others(range(alike))}"
-        return Remedy(f"shard the argument {name} as {asked}", saved)
-    places = dict.fromkeys(each.written for each in values)
+    an expression of the user, or a part of one. `alike`: the number of equal layers that contain
+    it."""
+    local, first = flow.local, given[0]
+    if first.value in local.program.body.arguments:
+        name = f"{local.program.argument_name(first.value)}{others(range(alike))}"
+        asked = local.axes.sharding(first.layout)
+        return Remedy(f"shard the argument {name} as {asked}{_twins(local, first.value)}", saved)
+    places = [flow.whole(each) for each in given]
     if None in places:
+        value = local.program.values[first.value]
         at = f" at {value.line}" if value.line else ""
         return Remedy(f"nothing to constrain: it is only part of an expression{at}", 0)
     layers = f", for each of {alike} layers" if alike > 1 else ""
-    every = [each.constrained(asked, layers) for each in places if each is not None]
-    return Remedy("; ".join(every), saved)
+    every = (
+        written.constrained(str(local.axes.sharding(each.layout)), layers)
+        for each in places
+        if each is not None and (written := local.program.values[each.value].written)
+    )
+    return Remedy("; ".join(dict.fromkeys(every)), saved)
+
+
+def _twins(local: LocalProgram, argument: int) -> str:
+    """Return the clause about other arguments, such as the state of an optimizer, and results that
+    have the keys, the shape and the sharding of an argument, "" if there are none."""
+    program, own = local.program, local.program.values[argument]
+    tail = _words(program.argument_name(argument))[1:]
+    found: dict[str, None] = {}
+    for number in program.body.arguments if tail else ():
+        value, words = program.values[number], _words(program.argument_name(number))
+        if number != argument and words[-len(tail) :] == tail and _is_like(own, value):
+            found[words[0]] = None
+    for number, path, asked in zip(
+        program.body.results, program.result_names, program.results, strict=True
+    ):
+        value = replace(program.values[number], sharding=asked)
+        if tail and _words(path)[-len(tail) :] == tail and _is_like(own, value):
+            found["the results"] = None
+    return f" (and the same in {' and '.join(found)})" if found else ""
+
+
+def _is_like(own: Value, other: Value) -> bool:
+    return (own.shape, own.sharding) == (other.shape, other.sharding)
+
+
+def _words(path: str) -> list[str]:
+    return re.findall(r"\w+", path)
 
 
 def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence[int]) -> str:
@@ -130,7 +162,8 @@ def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence
         for own in (homes[arguments[0]], layout)
     )
     name = f"{local.program.argument_name(arguments[0])}{others(arguments)}"
-    text = f"shard the argument {name} as {local.axes.sharding(layout)}"
+    twins = _twins(local, arguments[0])
+    text = f"shard the argument {name} as {local.axes.sharding(layout)}{twins}"
     if after <= before:
         return text
     return f"{text}; each device then holds {size_text(after)} instead of {size_text(before)} of it"
@@ -144,7 +177,7 @@ def _fed_back(local: LocalProgram, place: int) -> str:
     """Return the clause about the argument that a result may become in the next call, one of the
     same type and keys: `params["w1"]` for `result[0]["w1"]`. Return "" if there is none."""
     result = local.program.values[local.program.body.results[place]]
-    keys = re.findall(r"\w+", local.program.result_names[place])[2:]
+    keys = _words(local.program.result_names[place])[2:]
     for number in local.program.body.arguments if keys else ():
         own = local.program.values[number]
         is_alike = (own.shape, own.dtype) == (result.shape, result.dtype)
@@ -168,9 +201,10 @@ def in_source(flow: ValueFlow, step: MoveValue) -> str:
     places = [*results_of(flow.local, step, through=True)]
     if places:
         return f"the value that becomes {_results(flow.local, places)}"
-    primal = flow.primal(step) if value.backward else None
-    if primal is not None and primal.written:
-        return f"the gradient of {primal.written.text}"
+    primal = flow.primal_of(flow.local.values[step.operand].value) if value.backward else None
+    written = None if primal is None else flow.local.program.values[primal].written
+    if written is not None:
+        return f"the gradient of {written.text}"
     return f"{value.name} at {value.line}" if value.line else value.name
 
 
