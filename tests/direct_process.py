@@ -105,7 +105,7 @@ def fault_of_flow(mode: str, what: str) -> str:
     fn = gradient_of(flow) if what == "inside" else flow
     given = (P("x", "y"), P("y"), P("x", "y"))
     program = sw.partition(fn, *avals, mesh=sw.Mesh(SIZES), in_shardings=given, mode=mode)
-    moved = [step for step, _ in moves_of(program.local) if step.change.is_direct]
+    moved = [step for step, _ in moves_of(program.local) if step.change.op == "exchange"]
     kinds = {program.local.of(step.operand).dtype[:3] for step in moved}
     assert (kinds, len(moved) > 4) == ({"f32", "key"}, True), moved
     mesh = models.jax_mesh(**SIZES)

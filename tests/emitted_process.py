@@ -321,8 +321,9 @@ def of_reshards(first: str, last: str) -> dict[str, str]:
         shards = made(numbers).addressable_shards
         right = all((np.asarray(each.data) == numbers[each.index]).all() for each in shards)
         said, read = program.bytes_received, emitted.received((aval,), program, of_jax)
-        kinds = {step.change.kind for step, _ in moves_of(program.local)}
-        name = f"{seed} {' '.join(sorted(kinds))}"
+        moves = (step.change for step, _ in moves_of(program.local))
+        kinds = {f"{each.op} by {each.collective} of {len(each.dims)}" for each in moves}
+        name = f"{seed} {', '.join(sorted(kinds))}"
         found[name] = "" if right and said == read else f"{right} {said} {read}"
     return found
 

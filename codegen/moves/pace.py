@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardwright.codegen.moves.basis.digits import Pair
-from shardwright.codegen.moves.layout_change import COLLECTIVES
 from shardwright.codegen.moves.network.collectives import Prices
 
 
@@ -26,10 +25,10 @@ class Pace:
     bandwidth: float
     _known: dict[tuple[str, tuple[str, ...], int], float] = field(default_factory=dict)
 
-    def of(self, kind: str, axes: Iterable[str], received: int) -> float:
-        """Return the price of communication over axes. `received`: the bytes that a device
-        receives."""
-        key = kind, tuple(axes), received
+    def of(self, op: str, axes: Iterable[str], received: int) -> float:
+        """Return the price of a collective, or of a round of an exchange, over axes. `received`:
+        the bytes that a device receives."""
+        key = op, tuple(axes), received
         if key not in self._known:
             self._known[key] = self.bandwidth * self._seconds(*key)
         return self._known[key]
@@ -38,9 +37,9 @@ class Pace:
     def least(self) -> float:
         return self.bandwidth / self.prices.network.topology.ingest
 
-    def _seconds(self, kind: str, axes: tuple[str, ...], received: int) -> float:
+    def _seconds(self, op: str, axes: tuple[str, ...], received: int) -> float:
         digits = tuple(self.digits[name] for name in axes if self.digits[name][1] > 1)
-        if kind in ("permute", "rounds"):
+        if op in ("permute", "exchange"):
             gathers = [self.prices.seconds("all_gather", (d,), received) for d in digits]
-            return max(gathers) if kind == "permute" else sum(gathers)
-        return self.prices.seconds(COLLECTIVES.get(kind, kind), digits, received)
+            return max(gathers) if op == "permute" else sum(gathers)
+        return self.prices.seconds(op, digits, received)

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.moves.block_moves import MOST_DEVICES, MOST_ROUNDS, MoveBlocks
-from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.move import LayoutMove, Move
 from shardwright.codegen.moves.pace import Pace
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.ir.errors import InternalError
 from shardwright.ir.steps import ring_bytes
 
-Came = dict[LocalLayout, tuple[LocalLayout, LayoutChange]]
+Came = dict[LocalLayout, tuple[LocalLayout, LayoutMove]]
 
 # bytes added per change, so that the shorter of two equally cheap paths is chosen
 A_COLLECTIVE, A_LOCAL_CHANGE = 1.0, 0.01
@@ -52,30 +52,29 @@ class Tensor:
     def bytes(self, layout: LocalLayout) -> int:
         return math.prod(layout.local(self.shape, self.size_of)) * self.item
 
-    def change(
-        self, kind: str, axes: Names, dims: tuple[int, ...], after: LocalLayout
-    ) -> LayoutChange:
+    def change(self, op: str, axes: Names, dims: tuple[int, ...], after: LocalLayout) -> LayoutMove:
         """Return a change by a collective along `axes`."""
-        received = ring_bytes(kind, self.bytes(after), self.parts(axes))
-        return LayoutChange(kind, axes, dims, after, received)
+        received = ring_bytes(op, self.bytes(after), self.parts(axes))
+        return Move(op, axes, after, dims, received)
 
-    def price(self, change: LayoutChange) -> float:
+    def price(self, change: LayoutMove) -> float:
         """Return the price of a change: bytes over the fastest axis, plus a small amount that
         decides between equally cheap paths."""
         if not change.received:
             return A_LOCAL_CHANGE
         received = float(change.received)
         if self.pace:
-            each = change.received // change.rounds
-            received = change.rounds * self.pace.of(change.kind, change.axes, each)
-        extra = A_DIRECT if change.is_direct else 0.0
-        return received + change.rounds * A_COLLECTIVE + extra
+            each = change.received // change.collectives
+            op = change.op if change.rounds else change.collective
+            received = change.collectives * self.pace.of(op, change.axes, each)
+        extra = A_DIRECT if change.op == "exchange" else 0.0
+        return received + change.collectives * A_COLLECTIVE + extra
 
 
 @functools.cache
 def way(
     sources: tuple[LocalLayout, ...], target: LocalLayout, tensor: Tensor
-) -> tuple[float, int, tuple[LayoutChange, ...]]:
+) -> tuple[float, int, tuple[LayoutMove, ...]]:
     """Return the price of the cheapest path from any layout in `sources` to `target`, the index of
     the source where it starts, and its changes.
 
@@ -98,11 +97,11 @@ def way(
         done.add(layout)
         for change in _next(layout, target, tensor):
             total = price + tensor.price(change)
-            if total < best.get(change.layout, math.inf):
-                best[change.layout] = total
-                came[change.layout] = (layout, change)
-                bound = total + _least(change.layout, target, tensor)
-                heapq.heappush(heap, (bound, total, next(count), change.layout))
+            if total < best.get(change.after, math.inf):
+                best[change.after] = total
+                came[change.after] = (layout, change)
+                bound = total + _least(change.after, target, tensor)
+                heapq.heappush(heap, (bound, total, next(count), change.after))
     raise InternalError(f"no way to {target}")
 
 
@@ -138,15 +137,15 @@ def _missing(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:
 
 def _traced(
     layout: LocalLayout, sources: tuple[LocalLayout, ...], came: Came
-) -> tuple[int, tuple[LayoutChange, ...]]:
-    changes: list[LayoutChange] = []
+) -> tuple[int, tuple[LayoutMove, ...]]:
+    changes: list[LayoutMove] = []
     while layout in came:
         layout, change = came[layout]
         changes.append(change)
     return sources.index(layout), tuple(reversed(changes))
 
 
-def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutMove]:
     yield from _local(layout, target, tensor)
     yield from _sums(layout, target, tensor)
     yield from _gathers(layout, tensor)
@@ -156,24 +155,22 @@ def _next(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
     yield from _direct(layout, target, tensor)
 
 
-def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+def _local(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutMove]:
     """Yield the changes without communication: slices along axes that split the target, and masks
     that turn a value into partial sums."""
     taken = {*layout.used, *layout.partial}
     for name in (name for name in target.used if name not in taken):
         for dim, names in enumerate(layout.dims):
             if tensor.shape[dim] % tensor.parts((*names, name)) == 0:
-                yield LayoutChange(
-                    "slice", (name,), (dim,), layout.with_dim(dim, (*names, name)), 0
-                )
+                yield Move("slice", (name,), layout.with_dim(dim, (*names, name)), (dim,))
     new = tuple(name for name in target.partial if name not in taken)
     if new and target.operator == "sum" and layout.operator == "sum":
         both = {*layout.partial, *new}
         partial = tuple(name for name, _ in tensor.sizes if name in both)
-        yield LayoutChange("mask", new, (), replace(layout, partial=partial), 0)
+        yield Move("replicated_to_unreduced", new, replace(layout, partial=partial))
 
 
-def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutMove]:
     """Yield reductions of partial results by all-reduce or reduce-scatter. If the target is partial
     with the same operator, its partial axes are not reduced."""
     kept = target.partial if layout.operator == target.operator else ()
@@ -188,7 +185,7 @@ def _sums(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[
                 yield from _scatters(after, names, tensor)
 
 
-def _scatters(after: LocalLayout, names: tuple[str, ...], tensor: Tensor) -> Iterator[LayoutChange]:
+def _scatters(after: LocalLayout, names: tuple[str, ...], tensor: Tensor) -> Iterator[LayoutMove]:
     for order in itertools.permutations(names):
         for dim, own in enumerate(after.dims):
             if tensor.shape[dim] % tensor.parts((*own, *order)) == 0:
@@ -196,14 +193,14 @@ def _scatters(after: LocalLayout, names: tuple[str, ...], tensor: Tensor) -> Ite
                 yield tensor.change("reduce_scatter", order, (dim,), to)
 
 
-def _gathers(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+def _gathers(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutMove]:
     for dim, names in enumerate(layout.dims):
         for start in range(len(names)):
             after = layout.with_dim(dim, names[:start])
             yield tensor.change("all_gather", names[start:], (dim,), after)
 
 
-def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutMove]:
     """Yield all-to-alls that move the last pieces of one dimension to the end of another."""
     for dim, names in enumerate(layout.dims):
         for start in range(len(names)):
@@ -216,7 +213,7 @@ def _exchanges(layout: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
 
 def _joint_exchange(
     layout: LocalLayout, target: LocalLayout, tensor: Tensor
-) -> Iterator[LayoutChange]:
+) -> Iterator[LayoutMove]:
     """Yield the all-to-all that moves trailing pieces of several dimensions at once to their
     dimensions in the target."""
     places = {name: dim for dim, names in enumerate(target.dims) for name in names}
@@ -234,10 +231,10 @@ def _joint_exchange(
     apart = {left for left, _ in pairs}.isdisjoint(entered for _, entered in pairs)
     if len(pairs) > 1 and apart and all(divide):
         axes = tuple(name for names in coming for name in names)
-        yield tensor.change("exchange", axes, (), replace(layout, dims=tuple(after)))
+        yield tensor.change("all_to_all", axes, (), replace(layout, dims=tuple(after)))
 
 
-def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutMove]:
     """Yield the permute, if there is one, after which only gathers of trailing pieces remain."""
     if layout.partial != target.partial:
         return
@@ -252,7 +249,7 @@ def _permutes(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Itera
     yield tensor.change("permute", axes, (), after)
 
 
-def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutChange]:
+def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterator[LayoutMove]:
     """Yield the direct exchange, in which devices receive exactly the bytes of the target that they
     lack. Yield nothing if partial results change, or for too many devices or rounds."""
     if layout.partial != target.partial or layout.operator != target.operator:
@@ -261,7 +258,6 @@ def _direct(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> Iterato
     if not received:
         return
     blocks = MoveBlocks.of(layout, target, tensor.shape, tensor.sizes)
-    rounds = 1 if blocks.is_at_once else received // (math.prod(blocks.block) * tensor.item)
+    rounds = 0 if blocks.is_at_once else received // (math.prod(blocks.block) * tensor.item)
     if blocks.devices <= MOST_DEVICES and rounds <= MOST_ROUNDS:
-        kind = "blocks" if blocks.is_at_once else "rounds"
-        yield LayoutChange(kind, blocks.axes, (), target, received, rounds=rounds)
+        yield Move("exchange", blocks.axes, target, (), received, rounds)

@@ -77,7 +77,7 @@ class _Finder:
         self.times = {move.result: times for move, times in moves_of(local)}
 
     def pairs(self, body: LocalBody) -> Iterator[BesideMatmul]:
-        moves = [each for each in body.steps if isinstance(each, MoveValue) and not each.change.own]
+        moves = [each for each in body.steps if isinstance(each, MoveValue) and not each.own]
         made = {each.result: each for each in moves}
         used_by = {each.operand: each for each in moves}
         uses = Counter(v for step in body.steps for v in taken(step))
@@ -90,7 +90,7 @@ class _Finder:
             found = [
                 self._choice(step, move, side, uses)
                 for side, move in sides
-                if move is not None and move.change.kind == MOVES[side]
+                if move is not None and move.change.op == MOVES[side]
             ]
             best = max(found, key=lambda each: each.saving, default=None)
             for each in found:

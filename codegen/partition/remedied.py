@@ -65,7 +65,7 @@ class _Remedies:
     step: MoveValue
 
     def every(self) -> Iterator[Remedied]:
-        if self.step.change.own or self.step.change.kind == "reduce_scatter":
+        if self.step.own or self.step.change.op == "reduce_scatter":
             return
         arguments = arguments_of(ValueFlow(self.local), self.step)
         if arguments:
@@ -87,16 +87,16 @@ class _Remedies:
         """Return layouts in which the value may be produced so that the move is unnecessary or
         smaller."""
         change = self.step.change
-        if change.inside:
+        if self.step.inside:
             return (left_whole(self._before, change),)
-        if change.kind == "all_reduce":
+        if change.op == "all_reduce":
             return tuple(scattered(self.local, self.step))
-        return () if change.layout.partial else (change.layout,)
+        return () if change.after.partial else (change.after,)
 
     def _kept(self) -> tuple[LocalLayout, ...]:
         """Return layouts that a result or a constraint may accept so that the move is unnecessary
         or smaller."""
-        if self.step.change.kind == "all_reduce":
+        if self.step.change.op == "all_reduce":
             return tuple(scattered(self.local, self.step))
         return () if self._before.partial else (self._before,)
 
@@ -107,7 +107,7 @@ class _Remedies:
         }
         new = list(self.given.values)
         for value in arguments:
-            layout = argument_layout(self.local, self.step.change, value)
+            layout = argument_layout(self.local, self.step, value)
             if layout == homes[value]:
                 return
             new[value] = replace(new[value], sharding=self.local.axes.sharding(layout))

@@ -55,8 +55,8 @@ class ProgramPrices:
     def _seconds(self, run: Run) -> float:
         change = run[0].change
         received = sum(each.change.received for each in run)
-        if change.kind in ("permute", "rounds"):
-            each = received // change.rounds
+        if change.collective == "permute":
+            each = received // change.collectives
             return sum(self._permuted(change.axes, pairs, each) for pairs in self._pairs(run[0]))
         digits = tuple(self.digits[name] for name in change.axes)
         return self.prices.seconds(change.collective, digits, received)
@@ -65,14 +65,14 @@ class ProgramPrices:
         """Return the (sender, receiver) positions of each round of a permute. Inside a local form,
         or as the user wrote it, every device counts as sending to the next."""
         change, axes = move.change, self.program.axes
-        if change.inside:
+        if move.inside:
             count = math.prod(axes.sizes[name] for name in change.axes)
             return [[(place, place + 1) for place in range(count - 1)]]
         source = self.program.values[move.operand].layout
-        if change.kind == "permute":
-            return [permutation(change.axes, axes.sizes, source, change.layout)]
+        if change.op == "permute":
+            return [permutation(change.axes, axes.sizes, source, change.after)]
         shape = self.program.of(move.operand).shape
-        return [list(pairs) for _, pairs in direct(source, change.layout, shape, axes.pieces).sent]
+        return [list(pairs) for _, pairs in direct(source, change.after, shape, axes.pieces).sent]
 
     def _permuted(self, axes: tuple[str, ...], pairs: list[tuple[int, int]], shard: int) -> float:
         """Return the seconds in which devices send their shards. `pairs`: (sender, receiver)

@@ -95,7 +95,7 @@ def test_every_random_function(start: int) -> None:
 def test_tensors_come_to_other_shardings() -> None:
     found = run("reshards", "88", "98")
     assert wrong(found) == {}
-    for kind in ("exchange", "blocks", "rounds"):
+    for kind in ("exchange by all_to_all", "exchange by permute", "all_to_all by all_to_all of 0"):
         assert any(kind in name for name in found), kind
 
 

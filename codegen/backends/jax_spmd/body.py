@@ -52,9 +52,6 @@ from shardwright.ir.axes import axes_text
 from shardwright.ir.errors import InternalError
 from shardwright.ir.program import Line
 
-EXCHANGED = ("all_to_all", "exchange", "blocks")
-"""Layout changes that send every block of a value to a different device."""
-
 
 @dataclass
 class Writer(Comments):
@@ -261,9 +258,9 @@ class Writer(Comments):
             return []
         source = self.program.values[step.operand].layout
         pairs = ""
-        if change.kind == "permute":
+        if change.op == "permute":
             sizes = self.program.axes.sizes
-            found = permutation(change.axes, sizes, source, change.layout)
+            found = permutation(change.axes, sizes, source, change.after)
             pairs = self._table("PERMUTATION", list(map(str, found)))
         shape = self.program.shape(step.result)
         given = self.read(step.operand)
@@ -271,11 +268,11 @@ class Writer(Comments):
         # value. The barrier also follows a concatenation. Without it, XLA on CPU makes the
         # operands of the concatenation the blocks of the exchange, and then fails because their
         # layouts differ.
-        if step.again or (step.operand in self.joined and change.kind in EXCHANGED):
+        if step.again or (step.operand in self.joined and change.collective == "all_to_all"):
             given = f"lax.optimization_barrier({given})"
         if source.operator in ("max", "min") and step.result in self.stopped:
             given = f"lax.stop_gradient({given})"  # jax has no derivative of `lax.pmax`
-        name = self.names.changed(step.result, change.kind)
+        name = self.names.changed(step.result, change.collective)
         lines = self.comment(step.result, [name], [self._type(step.result)])
         self.text[step.result] = name
         if 0 in shape:  # collectives do not accept empty arrays
@@ -292,7 +289,7 @@ class Writer(Comments):
         if not moves:
             return []
         given = [self.read(move.operand) for move in moves]
-        names = [self.names.changed(move.result, move.change.kind) for move in moves]
+        names = [self.names.changed(move.result, move.change.collective) for move in moves]
         types = [self._type(move.result) for move in moves]
         lines = self.comment(_first_result(run[0]), names, types)
         self.text.update((move.result, name) for move, name in zip(moves, names, strict=True))
@@ -306,7 +303,7 @@ class Writer(Comments):
         """Return whether a layout change keeps a value that is filled with one number unchanged. If
         so, record the number for the result."""
         one_number = self.filled.get(move.operand)
-        if one_number is None or not stays(move.change.kind, one_number.value):
+        if one_number is None or not stays(move.change.op, one_number.value):
             return False
         self.filled[move.result] = one_number
         return True
@@ -320,12 +317,12 @@ class Writer(Comments):
         source = self.program.values[step.operand].layout
         shape = self.program.shape(step.result)
         ends, fresh = (given, name), self.names.fresh
-        if change.kind == "exchange":
+        if change.op == "all_to_all" and not change.dims:
             before = self.program.shape(step.operand)
             yield from exchange_statements(change, source, before, axes.sizes, ends, fresh)
-        elif change.is_direct:
+        elif change.op == "exchange":
             whole = self.program.of(step.operand).shape
-            found = direct(source, change.layout, whole, axes.pieces)
+            found = direct(source, change.after, whole, axes.pieces)
             yield from direct_statements(found, ends, fresh, self._table)
         else:
             yield name, change_call(change, source, given, shape, pairs, self.checked)

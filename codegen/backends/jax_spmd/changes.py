@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.move import LayoutMove
 from shardwright.codegen.ops.axis_text import gather_call, tiled
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.literals import listed
@@ -16,7 +16,7 @@ REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}
 
 
 def change_call(
-    change: LayoutChange,
+    change: LayoutMove,
     source: LocalLayout,
     given: str,
     extents: Sequence[int],
@@ -29,13 +29,13 @@ def change_call(
     receiver) pairs; `checked`: whether the call is under `check_vma`.
     """
     axes = axes_text(change.axes)
-    match change.kind:
+    match change.op:
         case "slice":
             (dim,) = change.dims
             size = extents[dim]
             start = f"lax.axis_index({axes})" + (f" * {size}" if size != 1 else "")
             return "lax.dynamic_slice_in_dim", [given, start, str(size), f"axis={dim}"]
-        case "mask":
+        case "replicated_to_unreduced":
             return "jnp.where", [f"lax.axis_index({axes}) == 0", given, "0"]
         case "all_gather":
             return gather_call(given, change.axes, change.dims[0], checked)
@@ -48,7 +48,7 @@ def change_call(
             return "lax.psum_scatter", [given, axes, *tiled("psum_scatter", *change.dims)]
         case "permute":
             return "lax.ppermute", [given, axes, pairs]
-    raise InternalError(f"no collective for {change.kind}")
+    raise InternalError(f"no collective for {change.op}")
 
 
 def sums_lines(

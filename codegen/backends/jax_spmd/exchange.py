@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardwright.codegen.moves.at_once import AtOnce, Turning
-from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.move import LayoutMove
 from shardwright.codegen.ops.axis_text import tiled
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.ops.literals import integers
@@ -15,7 +15,7 @@ from shardwright.ir.axes import axes_text
 
 
 def exchange_statements(
-    change: LayoutChange,
+    change: LayoutMove,
     source: LocalLayout,
     shape: Sequence[int],
     sizes: Mapping[str, int],
@@ -30,7 +30,7 @@ def exchange_statements(
     cut, made = given
     blocks, came = fresh(f"{made}_blocks"), fresh(f"{made}_received")
     order = [sizes[name] for name in change.axes]
-    coming, going = (_moved(change.axes, layout) for layout in (change.layout, source))
+    coming, going = (_moved(change.axes, layout) for layout in (change.after, source))
     turns = AtOnce.of(shape, order, coming, going)
     yield blocks, turned(cut, turns.before)
     ends = tiled("all_to_all", 0, 0)

@@ -25,15 +25,12 @@ PADDING_NAMES = (
 """The functions of modules that take or return padded arrays."""
 CHANGED = {
     "slice": "part",
-    "mask": "term",
+    "replicated_to_unreduced": "term",
     "all_gather": "whole",
     "all_to_all": "turned",
-    "exchange": "turned",
-    "blocks": "turned",
     "all_reduce": "reduced",
     "reduce_scatter": "reduced",
     "permute": "moved",
-    "rounds": "moved",
 }
 
 
@@ -130,10 +127,10 @@ class LocalNames:
     def _is_gradient(self, local: int) -> bool:
         return bool(self.program.of(local).gradient_of)
 
-    def changed(self, local: int, kind: str) -> str:
+    def changed(self, local: int, op: str) -> str:
         """Return a name for a local value produced by a layout change."""
-        is_part = kind == "all_gather" and self.program.values[local].layout.used
-        suffix = "gathered" if is_part else CHANGED[kind]
+        is_part = op == "all_gather" and self.program.values[local].layout.used
+        suffix = "gathered" if is_part else CHANGED[op]
         self.shown.suffixes.add(suffix)
         return self.fresh(f"{self.own(local)}_{suffix}")
 

@@ -13,8 +13,8 @@ from shardwright.codegen.partition.local.steps import (
     MoveValue,
 )
 
-LOCAL = ("slice", "mask")
-"""Layout changes without communication."""
+FREE = ("slice", "replicated_to_unreduced", "exchange")
+"""Layout changes that jax accepts of values that are equal along their axes."""
 
 
 def is_checked(program: LocalProgram) -> bool:
@@ -53,11 +53,10 @@ class _Follow:
         for step in body.steps:
             match step:
                 case MoveValue(change, operand, result):
-                    is_free = change.kind in LOCAL or change.is_direct
-                    if not is_free and not varying[operand] >= set(change.axes):
+                    if change.op not in FREE and not varying[operand] >= set(change.axes):
                         self.is_taken = False
                     varying[result] = _moved(step, varying[operand])
-                    if operand in self.numbers and stays(change.kind, self.numbers[operand]):
+                    if operand in self.numbers and stays(change.op, self.numbers[operand]):
                         self.numbers[result], varying[result] = self.numbers[operand], frozenset()
                 case CallFunction(number, operands, results):
                     given = [varying[operand] for operand in operands]
@@ -82,21 +81,21 @@ class _Follow:
             self.numbers[step.results[0]] = self.numbers[step.operands[0]]
 
 
-def stays(kind: str, value: object) -> bool:
-    """Return whether a value that is filled with one number still is after a layout change of this
-    kind: after a slice, and after a mask if the number is zero."""
-    return kind == "slice" or (kind == "mask" and value == 0)
+def stays(op: str, value: object) -> bool:
+    """Return whether a value that is filled with one number still is after a layout change: after a
+    slice, and as terms of a sum if the number is zero."""
+    return op == "slice" or (op == "replicated_to_unreduced" and value == 0)
 
 
 def _computed(step: Compute, found: frozenset[str], program: LocalProgram) -> frozenset[str]:
     layout = program.values[step.results[0]].layout
     split = {*layout.used, *layout.partial}
     if step.formed:
-        gathered = {a for m in step.moves if m.change.kind == "all_gather" for a in m.change.axes}
+        gathered = {a for m in step.moves if m.change.op == "all_gather" for a in m.change.axes}
         return (found | split) - (gathered - split)
     return found | set(layout.used) if step.op.kind == "iota" else found
 
 
 def _moved(step: MoveValue, before: frozenset[str]) -> frozenset[str]:
     axes = frozenset(step.change.axes)
-    return before - axes if step.change.kind in ("all_gather", "all_reduce") else before | axes
+    return before - axes if step.change.op in ("all_gather", "all_reduce") else before | axes

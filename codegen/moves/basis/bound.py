@@ -15,7 +15,7 @@ import numpy as np
 
 from shardwright.codegen.hardware.topology import Floats, Hierarchical
 from shardwright.codegen.moves.basis.digits import Digits, parts_of
-from shardwright.codegen.moves.basis.graph import Basis, Move, State, product_of
+from shardwright.codegen.moves.basis.graph import Basis, State, StateMove, product_of
 from shardwright.codegen.moves.basis.hosts import Hosts
 from shardwright.codegen.moves.basis.relaxation import Parts, Remaining
 from shardwright.codegen.moves.network.collectives import Prices, prices_of
@@ -61,7 +61,7 @@ class Estimates:
             found = self._bytes[parts] = float(elements * self._itemsize)
         return found
 
-    def seconds(self, state: State, move: Move) -> float:
+    def seconds(self, state: State, move: StateMove) -> float:
         """Return the time of a step from a state, in seconds. The step must not be a permute."""
         if move.op == "slice":
             return 0.0
@@ -70,7 +70,7 @@ class Estimates:
             nbytes = self.bytes_of(parts)
         else:
             nbytes = self.padded_bytes(parts, product_of(move.after))
-        return self.price_of(move.op, state.layer, move.digits, nbytes)
+        return self.price_of(move.op, state.layer, move.axes, nbytes)
 
     def padded_bytes(self, parts: Parts, after: Parts) -> float:
         """Return the bytes of the largest shard before a step. A dimension that the step cuts

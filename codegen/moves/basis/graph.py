@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from shardwright.codegen.moves.basis.digits import (
     parts_of,
     primes,
 )
+from shardwright.codegen.moves.move import Move
 from shardwright.ir.arrays import Integers
 from shardwright.ir.exchange import same_devices
 from shardwright.ir.mesh import Mesh
@@ -60,12 +61,7 @@ class State(NamedTuple):
     unreduced: Digits
 
 
-class Move(NamedTuple):
-    """A step: its op, the digits over which it moves data, and the state after it."""
-
-    op: str
-    digits: Digits
-    after: State
+StateMove: TypeAlias = Move[Pair, State]
 
 
 def product_of(state: State) -> tuple[int, ...]:
@@ -264,30 +260,31 @@ class Basis:
         """Return the digits that a state leaves free, as large as possible, minor to major."""
         return self.free((*itertools.chain.from_iterable(state.dims), *state.unreduced))
 
-    def slices(self, state: State) -> Iterator[Move]:
+    def slices(self, state: State) -> Iterator[StateMove]:
         """Yield the slices from a state, each of which splits one dimension by one atom."""
         for atom in self.within(state.layer, self.free_of(state)):
             for dim in range(len(state.dims)):
                 yield Move("slice", (atom,), appended(state, dim, (atom,)))
 
-    def _all_slices(self, state: State) -> Iterator[Move]:
-        found, ahead = {state}, [Move("slice", (), state)]
+    def _all_slices(self, state: State) -> Iterator[StateMove]:
+        start: StateMove = Move("slice", (), state)
+        found, ahead = {state}, [start]
         while ahead:
             before = ahead.pop()
             for move in self.slices(before.after):
                 if move.after not in found:
                     found.add(move.after)
-                    ahead.append(Move("slice", (*before.digits, *move.digits), move.after))
+                    ahead.append(Move("slice", (*before.axes, *move.axes), move.after))
                     yield ahead[-1]
 
-    def moves(self, state: State) -> Iterator[Move]:
+    def moves(self, state: State) -> Iterator[StateMove]:
         """Yield all steps from a state except permutes."""
         yield from self._all_slices(state) if self.long_slices else self.slices(state)
         yield from self._gathers(state)
         yield from self._exchanges(state)
         yield from self.reductions(state)
 
-    def _gathers(self, state: State) -> Iterator[Move]:
+    def _gathers(self, state: State) -> Iterator[StateMove]:
         ways = [((digits, ()), *self.tails(state, dim)) for dim, digits in enumerate(state.dims)]
         for kept in itertools.product(*ways):
             gone = tuple(itertools.chain.from_iterable(moved for _, moved in kept))
@@ -295,9 +292,10 @@ class Basis:
                 after = State(state.layer, tuple(digits for digits, _ in kept), state.unreduced)
                 yield Move("all_gather", gone, after)
 
-    def _exchanges(self, state: State) -> Iterator[Move]:
-        found: dict[State, Move] = {}
-        ahead = [(Move("all_to_all", (), state), frozenset[int](), frozenset[int]())]
+    def _exchanges(self, state: State) -> Iterator[StateMove]:
+        found: dict[State, StateMove] = {}
+        start: StateMove = Move("all_to_all", (), state)
+        ahead = [(start, frozenset[int](), frozenset[int]())]
         for before, lost, gained in ahead:
             for dim, other in itertools.permutations(range(len(state.dims)), 2):
                 if dim in lost | gained or other in lost:
@@ -305,11 +303,11 @@ class Basis:
                 for kept, moved in self.tails(before.after, dim):
                     after = exchanged(before.after, dim, kept, other, moved)
                     if after not in found:
-                        found[after] = Move("all_to_all", (*before.digits, *moved), after)
+                        found[after] = Move("all_to_all", (*before.axes, *moved), after)
                         ahead.append((found[after], lost | {dim}, gained | {other}))
         yield from found.values()
 
-    def narrowings(self, state: State, dim: int) -> Iterator[Move]:
+    def narrowings(self, state: State, dim: int) -> Iterator[StateMove]:
         """Yield the all-gathers over digits of one dimension, and the all-to-alls that move its
         digits to another dimension."""
         for kept, moved in self.tails(state, dim):
@@ -338,7 +336,7 @@ class Basis:
                     rest = () if cut == size else ((stride * cut, size // cut),)
                     yield (*digits[:i], *rest), ((stride, cut), *minor)
 
-    def reductions(self, state: State) -> Iterator[Move]:
+    def reductions(self, state: State) -> Iterator[StateMove]:
         """Yield the all-reduces and reduce-scatters of a state, over unreduced digits that are not
         unreduced in the target."""
         sums = self.outside_kept(state.unreduced)

@@ -37,15 +37,16 @@ from shardwright.codegen.moves.basis.digits import (
 )
 from shardwright.codegen.moves.basis.graph import (
     Basis,
-    Move,
     State,
+    StateMove,
     exchanged,
     product_of,
     with_dim,
 )
 from shardwright.codegen.moves.basis.permutes import Choice, Permutes
-from shardwright.codegen.moves.basis.search import ROUNDING, Allowed, Path, way_to
+from shardwright.codegen.moves.basis.search import ROUNDING, Allowed, Came, Path, way_to
 from shardwright.codegen.moves.basis.slicing import Place, next_slice, slices
+from shardwright.codegen.moves.move import Move
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Guided:
     must_find: bool = True
     expanded: int = 0
     _best: dict[State, float] = field(default_factory=dict)
-    _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
+    _came: dict[State, Came] = field(default_factory=dict)
     _queue: list[_Candidate] = field(default_factory=list)
     _arranged: dict[tuple[tuple[int, ...], Digits], Arrangements] = field(default_factory=dict)
     _entered: int = 0
@@ -160,7 +161,7 @@ class Guided:
             entry = _Candidate(key, self._entered, cost, cost + ahead, state, permutes, is_told)
             heapq.heappush(self._queue, entry)
 
-    def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> bool:
+    def _reach(self, state: State, cost: float, came: Came | None) -> bool:
         """Record a path to a state and queue the state if the path is cheaper than the known
         paths to the state and to the target. Return whether it is cheaper."""
         if cost >= self._most(state):
@@ -208,7 +209,8 @@ class Guided:
         seconds_each = self.permutes.seconds(state, choice.receivers[np.array(better, dtype=int)])
         for number, seconds in zip(better, seconds_each.tolist(), strict=True):
             after = choice.states[number]
-            came, total = (state, Move("permute", (), after), seconds), cost + seconds + self._tie
+            came: Came = state, Move("permute", (), after), seconds
+            total = cost + seconds + self._tie
             if self._reach(after, total, came):
                 reached.append(after)
         return reached
@@ -224,9 +226,9 @@ class Guided:
             move = next_slice(state, place)
             if move is None or not self.allowed(state, move.after):
                 hits = list(self._hits(state, place, (), frozenset(), frozenset()))
-                move = max(hits, key=lambda hit: parts_of(hit.digits), default=None)
+                move = max(hits, key=lambda hit: parts_of(hit.axes), default=None)
             move = move or self._all_gathered(state, place)
-            if not move.digits or not self.allowed(state, move.after):
+            if not move.axes or not self.allowed(state, move.after):
                 return
             seconds = self.estimates.seconds(state, move)
             cost += seconds + self._tie
@@ -234,11 +236,11 @@ class Guided:
                 return
             state = move.after
 
-    def _all_gathered(self, state: State, place: Place) -> Move:
+    def _all_gathered(self, state: State, place: Place) -> StateMove:
         over = [dim for dim, found in enumerate(place.dims) if found.excess]
         return self._gathered(state, place, over)
 
-    def _gathered(self, state: State, place: Place, over: Iterable[int]) -> Move:
+    def _gathered(self, state: State, place: Place, over: Iterable[int]) -> StateMove:
         dims, gone = list(state.dims), list[tuple[int, int]]()
         for dim in over:
             found = place.dims[dim]
@@ -258,7 +260,7 @@ class Guided:
         dims = tuple(aligned(*pair) for pair in zip(state.dims, goal, strict=True))
         return Place(dims, self.basis.free_of(state))
 
-    def _moves(self, state: State) -> Iterator[Move]:
+    def _moves(self, state: State) -> Iterator[StateMove]:
         reductions = tuple(self.basis.reductions(state))
         yield from reductions
         if state.layer != self.basis.goal.layer:
@@ -275,7 +277,7 @@ class Guided:
         yield from self._gathers(state, place)
         yield from self._exchanges(state, place)
 
-    def _slices(self, state: State, free: Digits) -> Iterator[Move]:
+    def _slices(self, state: State, free: Digits) -> Iterator[StateMove]:
         """Yield slices over free digits in any dimensions, but only on paths that have moved no
         data yet."""
         if state in self._sliced or self._best[state] > 2 * self._tie:
@@ -284,7 +286,7 @@ class Guided:
             self._sliced.add(move.after)
             yield move
 
-    def _gathers(self, state: State, place: Place) -> Iterator[Move]:
+    def _gathers(self, state: State, place: Place) -> Iterator[StateMove]:
         over = [dim for dim, found in enumerate(place.dims) if found.excess]
         for count in range(1, len(over) + 1):
             for chosen in itertools.combinations(over, count):
@@ -299,7 +301,7 @@ class Guided:
         most = parts_of(place.dims[dim].excess)
         return [cut for cut in self.basis.tails(state, dim) if parts_of(cut[1]) <= most]
 
-    def _exchanges(self, state: State, place: Place) -> Iterator[Move]:
+    def _exchanges(self, state: State, place: Place) -> Iterator[StateMove]:
         yield from self._hits(state, place, (), frozenset(), frozenset())
         for dim, found in enumerate(place.dims):
             if found.excess:
@@ -316,7 +318,7 @@ class Guided:
         moved: Digits,
         lost: frozenset[int],
         gained: frozenset[int],
-    ) -> Iterator[Move]:
+    ) -> Iterator[StateMove]:
         """Yield all-to-alls that move digits to the dimensions that miss them.
 
         The digits of several dimensions can move at once. `moved`: the digits that the all-to-all

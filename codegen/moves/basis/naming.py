@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.codegen.moves.basis.digits import Digits
-from shardwright.codegen.moves.basis.graph import Basis, Move, State
+from shardwright.codegen.moves.basis.graph import Basis, State, StateMove
 from shardwright.codegen.moves.holders import Loads, choose_rule
+from shardwright.codegen.moves.move import Move
 from shardwright.ir import axes as algebra
 from shardwright.ir.axes import AxisRef
 from shardwright.ir.exchange import Exchange, HolderRule
@@ -30,7 +31,7 @@ class Naming:
 
     basis: Basis
 
-    def steps(self, moves: Iterable[Move]) -> tuple[MoveStep | ReduceStep, ...]:
+    def steps(self, moves: Iterable[StateMove]) -> tuple[MoveStep | ReduceStep, ...]:
         """Return the steps of a path from the source to the target."""
         reshard, moves = self.basis.reshard, tuple(moves)
         splits: tuple[Split, Split] = (
@@ -62,14 +63,14 @@ class Naming:
             for one, other in zip(a.intervals, b.intervals, strict=True)
         )
 
-    def _step(self, move: Move, before: Named, after: Named) -> MoveStep | ReduceStep:
+    def _step(self, move: StateMove, before: Named, after: Named) -> MoveStep | ReduceStep:
         held = after[0] if move.op == "slice" else before[0]
         mesh = (after if move.op == "slice" else before)[1].mesh
-        axes = self.axes(move.digits, mesh, held.layer)
+        axes = self.axes(move.axes, mesh, held.layer)
         ends = Ends(axes, before[1], after[1], before[2], after[2])
         layouts = self._layout(before), self._layout(after)
         if move.op in ("reduce_scatter", "all_reduce"):
-            places = _places(move.digits), _places(after[0].unreduced)
+            places = _places(move.axes), _places(after[0].unreduced)
             reduction = Reduction(*layouts, *places, self._operator)
             return ReduceStep(move.op, ends, reduction)  # type: ignore[arg-type]
         rule = choose_rule(Loads(*layouts, Exchange(*layouts, HolderRule())))

@@ -29,8 +29,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwright.codegen.moves.basis.bound import Estimates
-from shardwright.codegen.moves.basis.graph import Basis, Move, State
+from shardwright.codegen.moves.basis.graph import Basis, State, StateMove
 from shardwright.codegen.moves.basis.permutes import Permutes
+from shardwright.codegen.moves.move import Move
 
 MOST_LOOKED = 400
 # The extra cost of each step, as a fraction of the smallest latency. It breaks ties in favour of
@@ -43,13 +44,15 @@ EARLY = 12
 
 # Returns whether a step from one state to another fits in memory.
 Allowed = Callable[[State, State], bool]
+# How a state was reached: the previous state, the step from it, and the seconds of this step.
+Came = tuple[State, StateMove, float]
 
 
 @dataclass(frozen=True)
 class Path:
     """The steps of a path, the seconds of each, and a lower bound on the seconds of any path."""
 
-    steps: tuple[Move, ...]
+    steps: tuple[StateMove, ...]
     costs: tuple[float, ...]
     bound: float
 
@@ -87,7 +90,7 @@ class Search:
     looked: int = 0
     _queue: list[_Entry] = field(default_factory=list)
     _best: dict[State, float] = field(default_factory=dict)
-    _came: dict[State, tuple[State, Move, float]] = field(default_factory=dict)
+    _came: dict[State, Came] = field(default_factory=dict)
     _entered: int = 0
     _refused: float = math.inf  # a lower bound on the cost of paths that were not followed
 
@@ -163,7 +166,7 @@ class Search:
         total = entry.cost + seconds + self._tie
         for i in np.flatnonzero(total < best[better]).tolist():
             other = choice.states[better[i]]
-            came = state, Move("permute", (), other), float(seconds[i])
+            came: Came = state, Move("permute", (), other), float(seconds[i])
             self._reach(other, float(total[i]), came)
 
     def _refuse(self, least: float) -> None:
@@ -172,7 +175,7 @@ class Search:
     def _improves(self, state: State, cost: float) -> bool:
         return cost < self._best.get(state, math.inf)
 
-    def _reach(self, state: State, cost: float, came: tuple[State, Move, float] | None) -> None:
+    def _reach(self, state: State, cost: float, came: Came | None) -> None:
         if not self._improves(state, cost):
             return
         self._best[state] = cost
@@ -210,26 +213,25 @@ class Search:
 
 
 def way_to(
-    state: State, came: Mapping[State, tuple[State, Move, float]], permutes: Permutes
-) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    """Return the steps of the path to a state, and the seconds of each. `came`: for each state
-    but the first, the previous state, the step from it, and the seconds of this step."""
-    found: list[tuple[Move, float]] = []
+    state: State, came: Mapping[State, Came], permutes: Permutes
+) -> tuple[tuple[StateMove, ...], tuple[float, ...]]:
+    """Return the steps of the path to a state, and the seconds of each."""
+    found: list[tuple[StateMove, float]] = []
     while state in came:
         state, move, seconds = came[state]
         if move.op == "permute":
-            move = move._replace(digits=permutes.digits(state, move.after))
+            move = move._replace(axes=permutes.digits(state, move.after))
         found.append((move, seconds))
     return _slices_joined(found[::-1])
 
 
 def _slices_joined(
-    found: list[tuple[Move, float]],
-) -> tuple[tuple[Move, ...], tuple[float, ...]]:
-    joined: list[tuple[Move, float]] = []
+    found: list[tuple[StateMove, float]],
+) -> tuple[tuple[StateMove, ...], tuple[float, ...]]:
+    joined: list[tuple[StateMove, float]] = []
     for move, seconds in found:
         if joined and move.op == "slice" == joined[-1][0].op:
             before, _ = joined.pop()
-            move = Move("slice", (*before.digits, *move.digits), move.after)
+            move = Move("slice", (*before.axes, *move.axes), move.after)
         joined.append((move, seconds))
     return tuple(move for move, _ in joined), tuple(seconds for _, seconds in joined)

@@ -16,7 +16,8 @@ from shardwright.codegen.moves.basis.digits import (
     merged,
     minus,
 )
-from shardwright.codegen.moves.basis.graph import Basis, Move, State, product_of
+from shardwright.codegen.moves.basis.graph import Basis, State, StateMove, product_of
+from shardwright.codegen.moves.move import Move
 
 # The maximum number of ways to distribute free digits over dimensions.
 MOST_SPREAD = 256
@@ -32,7 +33,7 @@ class Place:
     free: Digits
 
 
-def next_slice(state: State, place: Place) -> Move | None:
+def next_slice(state: State, place: Place) -> StateMove | None:
     """Return the slice over all missing digits that are free and can be added now; None if there
     are no such digits."""
     if not place.free:
@@ -54,7 +55,7 @@ def next_slice(state: State, place: Place) -> Move | None:
     return Move("slice", tuple(digits), after) if digits else None
 
 
-def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
+def slices(basis: Basis, state: State, free: Digits) -> Iterator[StateMove]:
     """Yield slices of a state over free digits in any dimensions."""
     yield from _to_parts(basis, state, free)
     rank = len(state.dims)
@@ -71,7 +72,7 @@ def slices(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
             yield Move("slice", tuple(taken), state._replace(dims=tuple(dims)))
 
 
-def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
+def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[StateMove]:
     """Yield slices over the major-most free digits: the slice after which the parts of each
     dimension are a multiple of the target's, and slices after which the total number of parts
     equals the target's."""
@@ -87,7 +88,7 @@ def _to_parts(basis: Basis, state: State, free: Digits) -> Iterator[Move]:
             yield move
 
 
-def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> Move | None:
+def _sliced(state: State, free: Digits, factors: tuple[int, ...]) -> StateMove | None:
     """Return the slice over the major-most free digits that multiplies the parts of each dimension
     by its factor, or None if no digits fit."""
     dims, taken = list(state.dims), list[tuple[int, int]]()

@@ -109,7 +109,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
         change, values = step.change, [program.of(each.operand) for each in run]
         mended = _most([remedy(flow, each) for each in run])
         types = (
-            notation(value.dtype, value.shape, each.change.layout)
+            notation(value.dtype, value.shape, each.change.after)
             for value, each in zip(values, run, strict=True)
         )
         yield (
@@ -127,7 +127,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 mended.text,
                 mended.saved * times,
                 where.get(step.result, ""),
-                change.rounds,
+                change.collectives,
                 len(run),
             ),
         )

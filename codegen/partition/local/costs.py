@@ -41,7 +41,7 @@ def price_of_uses(home: LocalLayout, needs: tuple[LocalLayout, ...], tensor: Ten
         if need not in known:
             price, _, changes = way(tuple(known), need, tensor)
             total += price
-            known += (change.layout for change in changes if change.layout not in known)
+            known += (change.after for change in changes if change.after not in known)
     return total
 
 

@@ -72,7 +72,7 @@ class ValueFlow:
         more bytes."""
         axes, received = step.change.axes, step.change.received
         needed = self.cost(step.operand, axes)
-        if step.change.inside:
+        if step.inside:
             return received - needed
         return received - round(received * needed / max(self._gathered(step.operand, axes), 1))
 

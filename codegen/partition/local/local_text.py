@@ -49,7 +49,7 @@ def _said(step: Step) -> str:
         case MoveValue(change=change):
             axes = ", ".join(f'"{name}"' for name in change.axes)
             received = f", {size_text(change.received)}" if step.is_sent else ""
-            return f"{change.kind} %{step.operand} over {axes}{received}"
+            return f"{change.op} %{step.operand} over {axes}{received}"
         case CallFunction():
             return f"function {step.function} {_numbers(step.operands)}".rstrip()
         case Compute():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.move import Move
 from shardwright.codegen.moves.paths import way
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.forms.form import FormMove
@@ -150,11 +150,11 @@ class _Steps:
         _, place, changes = way(tuple(known), layout, tensor)
         number = tuple(known.values())[place]
         for change in changes:
-            operand, number = number, self.lowering.new(value, change.layout)
-            again = (value, change.layout) in self.lost
+            operand, number = number, self.lowering.new(value, change.after)
+            again = (value, change.after) in self.lost
             said = reason(change) + after_loop(change, self.lowering.loops.get(value))
             self.steps.append(MoveValue(change, operand, number, said, line, again))
-            known.setdefault(change.layout, number)
+            known.setdefault(change.after, number)
         return number
 
     def _forget(self, value: int) -> None:
@@ -223,13 +223,11 @@ class _Steps:
             same = (operand, move.kind, move.axes, move.dim, move.rows)
             is_known = move.rows is not None and same in self.brought
             self.brought.add(same)
-            change = LayoutChange(
-                *(move.kind, move.axes, (move.dim,), layout),
-                *(0 if is_known else move.received, True),
-                own=reasons.kind in COLLECTIVES,
-            )
-            reason = reasons.inside(move)
-            yield MoveValue(change, operand, number, reason, line, known=is_known)
+            received = 0 if is_known else move.received
+            change = Move(move.kind, move.axes, layout, (move.dim,), received)
+            ends, reason = (operand, number), reasons.inside(move)
+            own = reasons.kind in COLLECTIVES
+            yield MoveValue(change, *ends, reason, line, inside=True, known=is_known, own=own)
 
     def _of(self, value: int) -> str:
         return self.lowering.known[value]

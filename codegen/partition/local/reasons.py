@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.move import LayoutMove
 from shardwright.codegen.ops.collectives import COLLECTIVES
 from shardwright.codegen.ops.forms.form import FormMove
 from shardwright.codegen.ops.layout import LocalLayout, Names
@@ -23,7 +23,7 @@ PADDING = {"slice": "without its padding", "pad": "with its padding"}
 SUBJECTS = {"add_any": "a sum of gradients"}
 """Ops that no user writes, in words."""
 
-Reason = Callable[[LayoutChange], str]
+Reason = Callable[[LayoutMove], str]
 
 
 class OpReasons:
@@ -51,8 +51,8 @@ class OpReasons:
     def operand(self, place: int) -> Reason:
         """Return the function that says why an operand is moved before the op."""
 
-        def reason(change: LayoutChange) -> str:
-            if change.kind in ("all_reduce", "reduce_scatter"):
+        def reason(change: LayoutMove) -> str:
+            if change.op in ("all_reduce", "reduce_scatter"):
                 what = WHOLES[self._operator(place)].replace("a ", "a partial ", 1)
                 terms = f"which is {what} over {quoted(change.axes)}"
                 return f"{self.subject} needs the reduced value of {self.names[place]}, {terms}"
@@ -66,8 +66,8 @@ class OpReasons:
     def result(self, layout: LocalLayout) -> Reason:
         """Return the function that says why a result is moved to a layout after the op."""
 
-        def reason(change: LayoutChange) -> str:
-            if change.kind not in ("all_reduce", "reduce_scatter"):
+        def reason(change: LayoutMove) -> str:
+            if change.op not in ("all_reduce", "reduce_scatter"):
                 return f"{self.made} must be {layout}"
             summed = self._summed_over(change.axes)
             terms = f"{self.made} is a partial sum over {quoted(change.axes)}"
@@ -111,7 +111,7 @@ class OpReasons:
     def _operator(self, place: int) -> str:
         return next((each.operator for each in self.given[place] if each.partial), "sum")
 
-    def _gathered(self, place: int, change: LayoutChange) -> str:
+    def _gathered(self, place: int, change: LayoutMove) -> str:
         dim = change.dims[0]
         name = self.names[place]
         start = f"{self.subject} needs dimension {dim} of {name} whole"
@@ -180,8 +180,8 @@ def settled(text: str, summed: str | None) -> Reason:
     if not summed:
         return plainly(text)
 
-    def reason(change: LayoutChange) -> str:
-        return f"{text}: {summed}" if change.kind in ("all_reduce", "reduce_scatter") else text
+    def reason(change: LayoutMove) -> str:
+        return f"{text}: {summed}" if change.op in ("all_reduce", "reduce_scatter") else text
 
     return reason
 
@@ -198,12 +198,12 @@ def port_reason(port: Port) -> str:
     return f"{of} {role} it with this sharding"
 
 
-def after_loop(change: LayoutChange, turns: int | None) -> str:
+def after_loop(change: LayoutMove, turns: int | None) -> str:
     """Return the clause about a reduction that runs once after a loop instead of in each of its
     `turns` iterations, or "" for other changes."""
-    if turns is None or change.kind not in ("all_reduce", "reduce_scatter"):
+    if turns is None or change.op not in ("all_reduce", "reduce_scatter"):
         return ""
-    op = change.kind.replace("_", "-")
+    op = change.op.replace("_", "-")
     return (
         f"; one {op} after the loop instead of {turns} in it, {size_text(turns * change.received)}"
     )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.move import LayoutMove
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.partition.local.flow import Asked, ValueFlow
 from shardwright.codegen.partition.local.known import SAME
@@ -39,13 +39,13 @@ def remedy(flow: ValueFlow, step: MoveValue) -> Remedy:
     """Return the remedy for a communication of the program of `flow`."""
     local, change = flow.local, step.change
     before = local.values[step.operand].layout
-    if change.own:
+    if step.own:
         return Remedy("nothing of ours: it stays as you wrote it", 0)
-    if not change.layout.dims:
+    if not change.after.dims:
         return Remedy("nothing: it is one number", 0)
-    if change.inside:
+    if step.inside:
         return _asked(flow, step, left_whole(before, change))
-    match change.kind:
+    match change.op:
         case "reduce_scatter":
             return Remedy("nothing: each device receives its own part of the sum alone", 0)
         case "all_reduce" if before.operator != "sum":
@@ -60,7 +60,7 @@ def remedy(flow: ValueFlow, step: MoveValue) -> Remedy:
             if not found.saved:
                 return found
             return Remedy(f"{found.text}: a reduce-scatter takes half", change.received // 2)
-    return _asked(flow, step, change.layout)
+    return _asked(flow, step, change.after)
 
 
 def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
@@ -69,8 +69,8 @@ def _asked(flow: ValueFlow, step: MoveValue, wanted: LocalLayout) -> Remedy:
     local, received = flow.local, step.change.received
     value = local.of(step.operand)
     if arguments := arguments_of(flow, step):
-        return Remedy(_of_arguments(local, step.change, arguments), received)
-    is_reduced = step.change.kind == "all_reduce"
+        return Remedy(_of_arguments(local, step, arguments), received)
+    is_reduced = step.change.op == "all_reduce"
     kept = wanted if is_reduced else local.values[step.operand].layout
     places = [*results_of(local, step)]
     if places and not kept.partial:
@@ -152,10 +152,10 @@ def _words(path: str) -> list[str]:
     return re.findall(r"\w+", path)
 
 
-def _of_arguments(local: LocalProgram, change: LayoutChange, arguments: Sequence[int]) -> str:
+def _of_arguments(local: LocalProgram, step: MoveValue, arguments: Sequence[int]) -> str:
     """Return the text of the remedy that shards arguments as an operation needs them, with the
     bytes that each device then has."""
-    value, layout = local.program.values[arguments[0]], argument_layout(local, change, arguments[0])
+    value, layout = local.program.values[arguments[0]], argument_layout(local, step, arguments[0])
     homes = {local.values[v].value: local.values[v].layout for v in local.body.arguments}
     before, after = (
         math.prod(own.local(value.shape, local.axes.sizes)) * item_bytes(value.dtype)
@@ -213,34 +213,34 @@ def scattered(local: LocalProgram, step: MoveValue) -> Iterator[LocalLayout]:
     dimension along the sum's axes."""
     change = step.change
     shape, sizes = local.of(step.operand).shape, local.axes
-    for dim, (extent, names) in enumerate(zip(shape, change.layout.dims, strict=True)):
+    for dim, (extent, names) in enumerate(zip(shape, change.after.dims, strict=True)):
         split = (*names, *change.axes)
         if extent and extent % sizes.parts_of(split) == 0:
-            yield change.layout.with_dim(dim, split)
+            yield change.after.with_dim(dim, split)
 
 
-def left_whole(layout: LocalLayout, change: LayoutChange) -> LocalLayout:
+def left_whole(layout: LocalLayout, change: LayoutMove) -> LocalLayout:
     """Return a layout without the axes of a change."""
     dims = (tuple(name for name in dim if name not in change.axes) for dim in layout.dims)
     return replace(layout, dims=tuple(dims))
 
 
-def argument_layout(local: LocalProgram, change: LayoutChange, argument: int) -> LocalLayout:
-    """Return the layout of an argument with which `change` would be unnecessary. `argument`: the
+def argument_layout(local: LocalProgram, step: MoveValue, argument: int) -> LocalLayout:
+    """Return the layout of an argument with which a move would be unnecessary. `argument`: the
     number of its value."""
-    if change.kind != "all_gather" and not change.inside:
-        return change.layout
+    if step.change.op != "all_gather" and not step.inside:
+        return step.change.after
     (home,) = (
         local.values[v].layout for v in local.body.arguments if local.values[v].value == argument
     )
-    return left_whole(home, change)
+    return left_whole(home, step.change)
 
 
 def arguments_of(flow: ValueFlow, step: MoveValue) -> tuple[int, ...]:
     """Return the arguments of the program to which a move applies. For a move in a function, return
     the arguments that its calls pass."""
     arguments = {flow.local.values[v].value for v in flow.local.body.arguments}
-    is_gather = step.change.kind == "all_gather" and not step.change.inside
+    is_gather = step.change.op == "all_gather" and not step.inside
     passed = passed_to(flow, flow.view_of(step.operand) if is_gather else step.operand)
     return tuple(dict.fromkeys(each for each in passed if each in arguments))
 

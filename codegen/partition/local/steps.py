@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shardwright.codegen.moves.layout_change import LayoutChange
+from shardwright.codegen.moves.move import LayoutMove
 from shardwright.codegen.moves.paths import Tensor
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.random_ops import KEY_KINDS
@@ -51,24 +51,28 @@ class MoveValue:
     """A layout change of one value, with its reason and the line of the user's code that needs it.
 
     `again`: whether it was performed before and its result dropped, so that the compiler must not
-    reuse that result; `known`: whether it is inside an op and its data is already available.
+    reuse that result; `inside`: whether it belongs to a local form and fetches part of the value;
+    `known`: whether its data is then already available; `own`: whether the user wrote it, in a
+    manual computation.
     """
 
-    change: LayoutChange
+    change: LayoutMove
     operand: int
     result: int
     reason: str
     line: Line | None
     again: bool = False
+    inside: bool = False
     known: bool = False
+    own: bool = False
 
     @property
     def is_sent(self) -> bool:
         """Whether devices communicate. The received bytes alone do not tell: a move inside an op
         may add nothing on the busiest device, and a device's share of a boolean sum may be less
         than a byte."""
-        sent = self.change.received > 0 or self.change.kind == "all_reduce"
-        sent = sent or (self.change.inside and self.change.kind == "permute")
+        sent = self.change.received > 0 or self.change.op == "all_reduce"
+        sent = sent or (self.inside and self.change.op == "permute")
         return sent and not self.known
 
 

@@ -59,9 +59,9 @@ def _joined(before: Step | None, step: MoveValue) -> tuple[Step, ...]:
     other steps."""
     if not isinstance(before, MoveValue) or before.change.dims != step.change.dims:
         return ()
-    if before.change.kind != "slice" or step.change.kind != "slice":
+    if before.change.op != "slice" or step.change.op != "slice":
         return ()
-    change = replace(step.change, axes=(*before.change.axes, *step.change.axes))
+    change = step.change._replace(axes=(*before.change.axes, *step.change.axes))
     return (replace(step, change=change, operand=before.operand),)
 
 
@@ -73,10 +73,10 @@ def _masked(before: Step | None, step: MoveValue, values: list[LocalValue]) -> t
     (operand,) = before.operands
     own = values[operand]
     is_alike = own.layout.partial == values[step.operand].layout.partial
-    if step.change.kind != "mask" or not is_alike:
+    if step.change.op != "replicated_to_unreduced" or not is_alike:
         return ()
-    layout = replace(own.layout, partial=step.change.layout.partial)
+    layout = replace(own.layout, partial=step.change.after.partial)
     values.append(LocalValue(own.value, layout))
-    change, result = replace(step.change, layout=layout), len(values) - 1
+    change, result = step.change._replace(after=layout), len(values) - 1
     mask = replace(step, change=change, operand=operand, result=result)
     return mask, replace(before, operands=(result,), results=(step.result,))

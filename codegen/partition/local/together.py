@@ -65,10 +65,10 @@ def runs_of(program: LocalProgram, steps: Iterable[Step]) -> Iterator[tuple[Step
 
 def _key(program: LocalProgram, step: Step) -> Hashable:
     """Return the key that all-reduces of one communication share, or None for another step."""
-    if not isinstance(step, MoveValue) or step.change.kind != "all_reduce" or not step.is_sent:
+    if not isinstance(step, MoveValue) or step.change.op != "all_reduce" or not step.is_sent:
         return None
     is_sum = program.values[step.operand].layout.operator == "sum"
-    if not is_sum or step.again or step.change.own or 0 in program.shape(step.result):
+    if not is_sum or step.again or step.own or 0 in program.shape(step.result):
         return None
     left = program.values[step.result].layout.partial
     return step.change.axes, left, program.of(step.operand).dtype, step.line

@@ -19,7 +19,7 @@ from sweeps import swept
 from shardwright.codegen.hardware.topology import Floats
 from shardwright.codegen.moves import plan
 from shardwright.codegen.moves.basis.bound import Estimates
-from shardwright.codegen.moves.basis.graph import Basis, Move, State, product_of
+from shardwright.codegen.moves.basis.graph import Basis, State, StateMove, product_of
 from shardwright.codegen.moves.basis.guided import Guided
 from shardwright.codegen.moves.basis.hosts import Hosts
 from shardwright.codegen.moves.basis.permutes import Permutes
@@ -261,7 +261,7 @@ def test_usual_searches_price_few_steps(
     priced: list[int] = []
     one, several = Estimates.seconds, Permutes.seconds
 
-    def counted(self: Estimates, state: State, move: Move) -> float:
+    def counted(self: Estimates, state: State, move: StateMove) -> float:
         priced[-1] += 1
         return one(self, state, move)
 
