@@ -11,9 +11,11 @@ from typing import Any
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.spec.fields import read_topology
 from shardwright.codegen.spec.program import check_choice, check_kernels
+from shardwright.ir.arguments import known_arguments
 from shardwright.ir.errors import InputError, install, wrong_type
 
 
+@known_arguments
 def partition(
     fn: Callable[..., Any],
     *avals: Any,
@@ -30,10 +32,11 @@ def partition(
 ) -> Partitioned:
     """Trace `fn` for arguments like `avals`, and return a program with a sharding for every value.
 
-    `mesh` is a `Mesh` or a JAX mesh. `in_shardings` and `out_shardings` are prefixes of the trees
-    of the arguments and results; a leaf is a `Sharding`, a `NamedSharding`, a `PartitionSpec`, a
-    string such as `[{"d"}p1, {?}]`, or None to leave the sharding open. With `strict`, a primitive
-    without a propagation rule is an error instead of a warning.
+    `mesh`: a `Mesh`, a string such as `d=4,t=2`, a dict of axes or a JAX mesh. `in_shardings` and
+    `out_shardings`: prefixes of the trees of the arguments and results; a leaf is a `Sharding`, a
+    `NamedSharding`, a `PartitionSpec`, a string such as `[{"d"}p1, {?}]`, or None to leave the
+    sharding open. With `strict`, a primitive without a propagation rule is an error instead of a
+    warning.
 
     `mode`: `as_shardy` gives every value its propagated sharding; `cheapest` keeps the given
     shardings of arguments, results and constraints, and chooses the others by cost.

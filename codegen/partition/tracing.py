@@ -20,8 +20,8 @@ from shardwright.codegen.trace.meshes import ProgramMeshes
 from shardwright.codegen.trace.naming import named
 from shardwright.codegen.trace.returned import returned_variables
 from shardwright.codegen.trace.transposes import Transposes
-from shardwright.ir.errors import InputError, check_type, in_a_line
-from shardwright.ir.jax_specs import mesh_of_jax
+from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.given import mesh_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Body, Program, Value
 
@@ -39,9 +39,7 @@ def traced(
     Raises InputError for a function that cannot be traced, or for shardings that do not fit its
     values.
     """
-    expected = "a Mesh of shardwright or of jax"
-    check_type(mesh, Mesh | jax.sharding.Mesh | jax.sharding.AbstractMesh, expected, "mesh")
-    own = mesh if isinstance(mesh, Mesh) else mesh_of_jax(mesh)
+    own = mesh_of(mesh, "mesh")
     closed, results = _traced(fn, avals)
     out_tree, out_shapes = jax.tree.structure(results), [r.shape for r in jax.tree.leaves(results)]
     ways = [path for path, _ in jax.tree_util.tree_flatten_with_path(results)[0]]

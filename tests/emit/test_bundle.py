@@ -10,6 +10,7 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import pytest
 from strategies import exactly, message
@@ -303,6 +304,12 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_unknown_and_missing_backends() -> None:
     assert message(lambda: sw.emit(reshard(), backends=("cuda",))) == (
         "backends: no such backend\ngot: cuda\nexpected: one of pallas_tpu, triton_gpu, jax_xla"
+    )
+    near: Any = {"backend": "triton_gpu"}
+    assert message(lambda: sw.emit(reshard(), **near)) == (
+        "sw.emit: unknown argument; did you mean backends?\ngot: backend\nexpected: one of what, "
+        "backends, strategy, topology, memory_limit, loop, gradient, single_file, collective_id, "
+        "features"
     )
     assert message(lambda: sw.emit(reshard(), backends=())) == (
         "backends: give at least one backend, and each only once\n"

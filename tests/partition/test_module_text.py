@@ -68,7 +68,7 @@ def test_equal_functions_are_one() -> None:
     tree = [leaves] * 6
     by = jax.ShapeDtypeStruct((2,), jnp.float32)
     made = text(step, tree, tree, by, mesh=sw.Mesh({"d": 2}))
-    assert made.count("\ndef ") == 4  # with step and program
+    assert made.count("\ndef ") == 6  # with step, program and two of the template
     assert made.count("for i in range(6)") == 2
 
 
@@ -184,7 +184,9 @@ def test_an_optimizer_is_one_function_for_each_layer() -> None:
     tree = {f"Block_{number}": leaves for number in range(6)}
     mesh = sw.Mesh({"d": 1})
     made = text(update, tree, tree, tree, mesh=mesh)
-    assert made.count("\ndef ") == 4  # with update, program and the function for each leaf
+    assert (
+        made.count("\ndef ") == 6
+    )  # with update, program, the function for each leaf and two of the template
     assert made.count("= leaf_m_new(") + made.count("= leaf_new_m(") == 4
     assert "def block_m_new(" in made or "def block_new_m(" in made
     assert "Compute m and new of a Block, one of 6." in made

@@ -154,6 +154,9 @@ def test_mistakes() -> None:
         refused(mode="best")
         == "mode: unknown mode\ngot: best\nexpected: one of as_shardy, cheapest"
     )
+    assert refused(in_sharding=None).startswith(
+        "sw.partition: unknown argument; did you mean in_shardings?\ngot: in_sharding\nexpected: "
+    )
     assert refused(fn=3).startswith("fn: the function must be callable\ngot: 3\n")
 
 
@@ -195,9 +198,9 @@ def test_trees_that_do_not_fit() -> None:
         "in_shardings[1]: an axis or sub-axis may be used only once\n"
         'got: "d" in dimension 0 and in dimension 1\nexpected: "d" in one place only'
     )
-    assert refused(mesh="d=4,t=2") == (
-        "mesh: the value must be of type Mesh or AbstractMesh\n"
-        "got: 'd=4,t=2'\nexpected: a Mesh of shardwright or of jax"
+    assert refused(mesh=8) == (
+        "mesh: a mesh must be a Mesh, its text, a dict of axes, a JAX mesh or a DeviceMesh\n"
+        'got: 8\nexpected: sw.Mesh({"x": 2, "y": 3}) or \'x=2,y=3\''
     )
 
 

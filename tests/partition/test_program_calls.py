@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ def placed(mesh):
 def says(call, *args):
     try:
         return bool((call(*args) == want).all())
-    except ValueError as error:
+    except (AttributeError, ValueError) as error:
         return str(error)
 
 on = module.program(explicit)
@@ -51,6 +52,10 @@ found = {
     "dtype": says(on, {"w": p["w"].astype(jnp.bfloat16)}, x, 0.5),
     "axes": says(module.program, Mesh(auto.devices, ("t", "d"))),
     "no mesh": says(module.program, "d=2,t=2"),
+    "key": says(on, {"v": p["w"]}, x, 0.5),
+    "keys": says(on, {**p, "b": p["w"]}, x, 0.5),
+    "pad": says(lambda: module.pad),
+    "padding": says(lambda: module.padding),
 }
 with jax.set_mesh(explicit):
     found["in a jit"] = says(jax.jit(lambda p, x: on(p, x, 0.5) + 0), p, x)
@@ -94,14 +99,34 @@ def test_arguments_come_from_anywhere(found: dict[str, bool | str], how: str) ->
 
 
 AXES = ", expected a jax Mesh with the axes {'d': 2, 't': 2}"
+KEYS = "expected 'w': rename the keys, or emit the program for these arguments"
 REFUSED = {
     "batch": "x: got float32[8, 8], expected float32[16, 8]",
     "dtype": "p['w']: got bfloat16[8, 4], expected float32[8, 4]",
     "axes": "mesh: got {'t': 2, 'd': 2}" + AXES,
     "no mesh": "mesh: got a str" + AXES,
+    "key": f"p: got the keys 'v', {KEYS}",
+    "keys": f"p: got the keys 'b', 'w', {KEYS}",
+    "pad": "no pad: shards are equal, so call the program without it",
+    "padding": "module 'jax_spmd' has no attribute 'padding'",
 }
 
 
 @pytest.mark.parametrize("how", REFUSED)
 def test_others_than_it_was_emitted_for_are_refused(found: dict[str, bool | str], how: str) -> None:
     assert found[how] == REFUSED[how]
+
+
+def test_parameters_with_names_that_the_module_uses() -> None:
+    """`mesh`, `types` and others are names within `program`, too."""
+
+    def named(mesh: Any, types: Any, leaves: Any, place: Any, f: Any) -> Any:
+        return mesh @ types + leaves["tree"] * place - f
+
+    x = jax.ShapeDtypeStruct((4, 4), jnp.float32)
+    program = sw.partition(named, x, x, {"tree": x}, x, x, mesh="d=1", in_shardings='[{"d"}, {}]')
+    module: dict[str, Any] = {}
+    exec(sw.emit(program).module, module)
+    one = jnp.ones((4, 4))
+    run = module["program"](jax.make_mesh((1,), ("d",)))
+    assert (run(one, one, {"tree": one}, one, one) == 4).all()

@@ -102,14 +102,14 @@ class SpmdModule:
     moves: tuple[str, ...]  # tables for permutes and direct exchanges
     parameters: str
     names: str  # a tuple of the parameters' types
-    flattened: tuple[str, ...]  # the statement that flattens the arguments
+    has_keys: bool  # whether the arguments have dicts, whose keys are checked
     functions: tuple[str, ...]
     body: tuple[str, ...]
     checked: bool
     imports: tuple[str, ...]
     library: tuple[str, ...]  # imports that precede jax
     constants: tuple[str, ...]
-    restored: tuple[str, ...]  # the call on the mesh, whose results get the arguments' classes
+    restored: tuple[str, ...]  # the statements that run it, and give results the arguments' classes
     helpers: tuple[str, ...]  # the function that restores these classes
     options: str  # parameters of `program` after the mesh
     said_of_options: tuple[str, ...]
@@ -196,14 +196,14 @@ def _context(partitioned: Partitioned, rings: ProgramRings) -> tuple[SpmdModule,
         tuple(_moves(writer.tables)),
         ", ".join(parameters),
         listed([_literal(each) for each in parameters]),
-        tuple(_flattening(parameters)),
+        "{" in flat(sides.inputs(("",) * len(local.body.arguments))),
         tuple(functions.lines),
         tuple(lines),
         checked,
         tuple(writer.imports),
         IMPORTS if stored else IMPORTS[-1:] if partitioned.padding else (),
         (*constant_lines(stored), *itertools.chain.from_iterable(loaded.values())),
-        tuple(_returned(given, has_classes)),
+        tuple(_returned(parameters, given, has_classes)),
         LIKE if not has_classes or "like(" in flat(given) else (),
         "".join(f", {name}={default}" for name, default, _ in options),
         tuple(line for *_, said in options for line in said),
@@ -239,13 +239,6 @@ def _ends(sides: _Sides) -> Iterator[str]:
     yield from tables(shardings, parameters, "SHARDINGS")
 
 
-def _flattening(parameters: tuple[str, ...]) -> Iterator[str]:
-    """Yield the statement that flattens the arguments."""
-    yield from fitted(
-        f"leaves, tree = jax.tree_util.tree_flatten_with_path({listed(parameters)})", 2
-    )
-
-
 def _unpadded(sides: _Sides) -> Iterator[str]:
     program = sides.program
     if not program.padding:
@@ -260,14 +253,15 @@ def _unpadded(sides: _Sides) -> Iterator[str]:
     yield from tables(trees, program.parameters, "UNPADDED")
 
 
-def _returned(given: Any, has_classes: bool) -> Iterator[str]:
+def _returned(parameters: tuple[str, ...], given: Any, has_classes: bool) -> Iterator[str]:
     """Yield the lines that run the program and return its results. `given`: the expression that
     rebuilds `results` with the arguments' pytree classes; `has_classes`: whether it rebuilds every
     class in the results."""
+    call = f"run_on_mesh({listed(parameters)})"
     if given == "results" and has_classes:
-        yield "return on_mesh(*placed)"
+        yield from fitted(f"return {call}", 2)
         return
-    yield "results = on_mesh(*placed)"
+    yield from fitted(f"results = {call}", 2)
     if not has_classes:
         yield "if template is not None:"
         yield f"{INDENT}return like(template, results)"

@@ -14,7 +14,16 @@ from shardwright.codegen.partition.local.steps import CallFunction, Compute, Loc
 RESERVED = frozenset(
     {
         *("jax", "jnp", "np", "lax", "P", "Mesh", "AxisType", "NamedSharding"),
-        *("program", "like", "MESH", "PIECES", "CONSTANTS", "threefry_2x32", "checkpoint_name"),
+        *(
+            "program",
+            "like",
+            "check_keys",
+            "MESH",
+            "PIECES",
+            "CONSTANTS",
+            "threefry_2x32",
+            "checkpoint_name",
+        ),
         *dir(builtins),
     }
 )

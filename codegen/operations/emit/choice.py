@@ -14,6 +14,7 @@ from shardwright.codegen.moves.plan import network_of
 from shardwright.codegen.operations.emit.verdict import price_of
 from shardwright.codegen.registry import DEFAULT_BACKENDS
 from shardwright.codegen.spec.description import Description
+from shardwright.ir.arguments import known_arguments
 from shardwright.ir.errors import InputError, check_type, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
@@ -37,6 +38,7 @@ def plan(what: Relayout) -> RelayoutPlan: ...
 def plan(
     what: Matmul, *, topology: str | Topology | None = None, loop: str | None = None
 ) -> MatmulPlan: ...
+@known_arguments
 def plan(
     what: Reshard | Matmul | Relayout,
     strategy: str = "auto",

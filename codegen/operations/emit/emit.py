@@ -37,6 +37,7 @@ from shardwright.codegen.spec.features import (
 from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.support import support_files
 from shardwright.codegen.text.templates import render
+from shardwright.ir.arguments import known_arguments
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.dump import VARIABLE, dump
 from shardwright.ir.errors import InputError, check_type, one_of
@@ -217,6 +218,7 @@ def emit(
 ) -> RelayoutBundle: ...
 @overload
 def emit(what: ModelPlan, backends: tuple[str, ...] | None = None) -> ModelBundle: ...
+@known_arguments
 def emit(
     what: Plan | Reshard | Matmul | MatmulPlan | Partitioned | Relayout | RelayoutPlan | ModelPlan,
     backends: tuple[str, ...] | None = None,

@@ -47,7 +47,8 @@ def test_whatever_one_rank_raises_is_an_error_on_all(tmp_path: Path) -> None:
     for rank, (found,) in enumerate(ranks):
         assert found["found"] == {
             "a shard": f"ValueError: {why}",
-            "no DTensor": "ValueError: rank 0: got Tensor, expected a DTensor",
+            "no DTensor": "ValueError: rank 0: got Tensor, expected a DTensor; "
+            "for the shard of this rank, call reshard",
             "an operand": f"ValueError: {why}",
             "a file": f"RuntimeError: {why}",
             "an agreement": f"ValueError: {why}",

@@ -123,7 +123,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     said = r"^got source shards on \['meta'\], expected all on GPUs or all on CPU$"
     with pytest.raises(ValueError, match=said):
         module.reshard_local(meta)
-    with pytest.raises(ValueError, match=r"^got Tensor, expected a DTensor$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^got Tensor, expected a DTensor; for the shard of this rank, call reshard$",
+    ):
         module.reshard_dtensor(torch.zeros(6, 6))
 
 
