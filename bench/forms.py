@@ -16,7 +16,7 @@ from pathlib import Path
 
 import shardwright as sw
 from bench.reshards import in_two, random_reshard, random_sharding
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.ir.errors import InputError
@@ -50,7 +50,7 @@ def traits(choice: FormChoice) -> frozenset[str]:
         found.add("another order of dimensions")
     if choice.straight is not None:
         found.add("detour: forwarded though all are in reach")
-    if isinstance(form, Routed):
+    if isinstance(form, ForwardingForm):
         if form.lines:
             found.add("along lines")
         if form.spreads and form.schedule.halves:

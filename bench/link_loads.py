@@ -20,7 +20,6 @@ from bench.reasons import busiest
 from bench.reshards import corpus, random_reshards
 from bench.verdicts import asked
 from shardwright.codegen import registry
-from shardwright.codegen.backends.pallas_tpu.stages import stages_of
 from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.moves.compare import why_not_xla
@@ -198,7 +197,7 @@ def turned() -> Iterator[str]:
             if not turns:
                 continue
             seconds, best = min(turns, key=lambda pair: pair[0])
-            stages = tuple(stages_of(best.form, best.figures, moved(made), reduces=False))
+            stages = tuple(best.form.stages(best.figures, moved(made), reduces=False))
             load = network.total(flows(made.exchange, made.reshard.itemsize)).nbytes.max()
             carried = together(stages, network)
             straight = best.straight or 0.0

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.windows import SLOTS
+from shardwright.codegen.backends.pallas_tpu.kernel_forms.windows import SLOTS
 from shardwright.codegen.operations.emit.modules import parts
 
 RESULT = Path(__file__).parent / "receivers.md"

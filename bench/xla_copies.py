@@ -24,7 +24,7 @@ from bench.forms import aligned
 from bench.peers import by_xla, versions
 from bench.verdicts import asked
 from shardwright.codegen import registry
-from shardwright.codegen.backends.pallas_tpu.stages import STAGED
+from shardwright.codegen.backends.pallas_tpu.kernel_forms.windows import STAGED
 from shardwright.codegen.moves.compare import why_not_xla
 from shardwright.codegen.moves.network.timeline import Copies
 from shardwright.codegen.operations.bundles.compile import compile_bundles

@@ -10,7 +10,7 @@ from running import check
 from sweeps import sampled
 
 from shardwright.codegen import registry
-from shardwright.codegen.backends.pallas_tpu import windows as tpu_windows
+from shardwright.codegen.backends.pallas_tpu.kernel_forms import windows as tpu_windows
 from shardwright.codegen.moves import plan
 from shardwright.ir import Mesh, Reshard, Sharding
 from shardwright.ir.dtypes import DTYPES

@@ -16,7 +16,7 @@ from places import TESTS
 from shardwright.codegen.backends.base import Request
 from shardwright.codegen.backends.jax_xla import context as jax_xla
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
-from shardwright.codegen.backends.pallas_tpu.forms import FORMS
+from shardwright.codegen.backends.pallas_tpu.all_forms import FACTS
 from shardwright.codegen.backends.pallas_tpu.strategy import choices
 from shardwright.codegen.backends.triton_gpu import context as triton_gpu
 from shardwright.codegen.backends.triton_gpu.rows import Form as Rows
@@ -165,6 +165,6 @@ def test_golden_kernel(name: str, request: pytest.FixtureRequest) -> None:
 
 
 def test_every_strategy_has_a_golden() -> None:
-    assert {*PALLAS, "ring"} == {*FORMS}
+    assert {*PALLAS, "ring"} == {*FACTS}
     assert set(XLA) == {how.__name__.lower() for how in get_args(jax_xla.How)}
     assert {path.name for path in GOLDEN.iterdir()} == {f"{name}.py.txt" for name in KERNELS}

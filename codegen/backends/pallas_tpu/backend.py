@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shardwright.codegen.backends.base import Backend, Grouping
 from shardwright.codegen.backends.pallas_tpu import context
+from shardwright.codegen.backends.pallas_tpu.all_forms import FACTS
 from shardwright.codegen.backends.pallas_tpu.contract import CONTRACT
 from shardwright.codegen.backends.pallas_tpu.matmul.context import (
     matmul_usage,
@@ -93,10 +94,8 @@ class PallasTpu(Backend):
         "jax_terms",
         "jax_unlike",
         "jax_zeros",
-        "pallas_aligned",
         "pallas_call",
         "pallas_cuts",
-        "pallas_direct",
         "pallas_elements",
         "pallas_flat",
         "pallas_in_two",
@@ -109,22 +108,16 @@ class PallasTpu(Backend):
         "pallas_program",
         "pallas_ranks",
         "pallas_reach",
-        "pallas_ring",
-        "pallas_routed",
         "pallas_routes",
-        "pallas_shifts",
-        "pallas_slots",
-        "pallas_spread",
         "pallas_started",
         "pallas_steps",
         "pallas_tables",
         "pallas_terms",
-        "pallas_thin",
         "pallas_threads",
         "pallas_watched",
-        "pallas_windows",
         "ranks",
         "spread",
+        *(name for facts in FACTS.values() for name in facts.support),
     )
     matmul_support = (
         "jax_drawn",

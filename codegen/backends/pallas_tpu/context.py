@@ -15,8 +15,8 @@ from shardwright.codegen.backends.jax_host import (
     library_lines,
 )
 from shardwright.codegen.backends.jax_terms import ends_of
+from shardwright.codegen.backends.pallas_tpu.kernel_text import KernelRequest, KernelText
 from shardwright.codegen.backends.pallas_tpu.phases import TwoKernels, exchanges_of, forms_of
-from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
 from shardwright.codegen.backends.pallas_tpu.ring import RingForm, ring_facts
 from shardwright.codegen.backends.pallas_tpu.ring_text import ring_text
 from shardwright.codegen.backends.pallas_tpu.routed.grid import refuse_unreached
@@ -150,7 +150,8 @@ def _of_one(request: Request, choice: FormChoice) -> PallasText:
     host = replace(host_text(plan, boxes), starts=starts)
     if terms:
         host = replace(host_text(plan, boxes, held), some_local=keeps_some(exchange))
-    text = kernel_text(exchange, choice.form, host, reach, terms.ends if terms else PLAIN)
+    ends = terms.ends if terms else PLAIN
+    text = choice.form.text(KernelRequest(exchange, host, reach, ends))
     if terms:
         functions, made = terms.with_boxes(text.functions), tuple(terms.made(text.made))
         moves = (*terms.side_lines, *text.moves)

@@ -1,20 +1,146 @@
-"""The template context of kernels whose devices compute their sends with `Peers`: the windows and
-slots forms, and the direct form if devices have different tiles."""
+"""The text of a module's kernels: their constants and functions, and the object that runs them. The
+template contexts of several forms share some parts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 
-from shardwright.codegen.backends.pallas_tpu.direct import Direct
-from shardwright.codegen.backends.pallas_tpu.memory import LANES, View
-from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
-from shardwright.codegen.backends.pallas_tpu.uniform import ThinText
-from shardwright.codegen.backends.pallas_tpu.windows import SLOTS, Windows
+from shardwright.codegen.text.index_functions import IndexFunction, index_functions
+from shardwright.codegen.text.python_text import called
 from shardwright.codegen.text.templates import render
+from shardwright.ir.dtypes import DTYPES, is_floating
 from shardwright.ir.exchange import Exchange
+
+UNUSED = ("source_range",)
+"""Index functions that neither the kernels nor `verify` call."""
+
+PEERS = "PEERS"
+"""The name of the module's constant for the object that computes each device's peers."""
+
+ID = "COLLECTIVE_ID"
+"""The name of the module's constant for a kernel's collective id."""
+
+FORMS = (
+    "source_shard",
+    "target_shard",
+    "tile",
+    "senders",
+    "receivers",
+    "target_position",
+    "holder",
+)
+"""The index functions that the module passes to `Forms`."""
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """The text of a module's kernels. `functions`: the index functions; `calls`: the names used
+    from support modules, by module; `libraries`: the JAX and numpy modules used, by short name;
+    `made`: the lines of the object that runs the kernels; `moves`: the lines of the constants that
+    describe transfers; `kernels`: the lines of the functions that follow them; `positions`: the
+    lines of additional functions of positions; `halves`: whether the kernel can be split into one
+    that starts transfers and one that waits for them."""
+
+    functions: tuple[IndexFunction, ...]
+    calls: dict[str, tuple[str, ...]]
+    libraries: frozenset[str]
+    made: tuple[str, ...]
+    moves: tuple[str, ...] = ()
+    kernels: tuple[tuple[str, ...], ...] = ()
+    positions: tuple[tuple[str, ...], ...] = field(default=())
+    halves: bool = False
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """An exchange whose kernel a form prints. `powers_of_two`: whether the topology's devices send
+    directly only over a power of two of links."""
+
+    exchange: Exchange
+    host: HostText
+    powers_of_two: bool
+    ends: KernelEnds
+
+    @property
+    def sends(self) -> bool:
+        """Whether any device sends anything."""
+        return self.host.communicates
+
+    def settings(self, *, sends: bool, packed: bool = False) -> list[str]:
+        """Return the keyword arguments that programs of every form have; `packed`: whether XLA
+        packs tiles."""
+        found = [f"collective_id={self.ends.own(ID)}"] if sends else []
+        bits = _bits(self.host.module.dtype, packed=packed)
+        return [
+            *found,
+            *(["powers_of_two=True"] if self.powers_of_two else []),
+            *([f'bits="{bits}"'] if bits else []),
+        ]
+
+    def kernel(
+        self,
+        calls: dict[str, tuple[str, ...]],
+        libraries: tuple[str, ...],
+        kernels: tuple[tuple[str, ...], ...],
+        *,
+        made: tuple[str, ...] = (),
+        functions: tuple[IndexFunction, ...] = (),
+    ) -> KernelText:
+        """Return the text of kernels whose devices compute their peers with index functions.
+        `calls`, `libraries`, `kernels`, `made`: see `KernelText`; `functions`: the index functions
+        that the kernels need in addition to the common ones."""
+        exchange, ends = self.exchange, self.ends
+        unused = {*map(ends.own, UNUSED)}
+        common = (f for f in ends.named(exchange.once(index_functions)) if f.name not in unused)
+        names: dict[str, tuple[str, ...]] = {"pallas_pieces": ("Forms", "Peers")}
+        if not exchange.same_order:
+            names = {"pallas_pieces": ("Forms",), "pallas_ranks": ("RankedPeers",)}
+        if exchange.rule.pieces > 1:
+            names["pallas_cuts"] = ("Pieces",)
+        return KernelText(
+            functions=(*common, *ends.named(functions)),
+            calls={**calls, **names},
+            libraries=frozenset(libraries),
+            made=made,
+            moves=tuple(self._peers()),
+            kernels=kernels,
+        )
+
+    def _peers(self) -> list[str]:
+        exchange, host, ends = self.exchange, self.host, self.ends
+        rule, replicas = exchange.rule, exchange.target.replicas
+        named, forms = list(map(ends.own, FORMS)), "FORMS"
+        lines = called(f"{ends.own(forms)} = Forms", named) if ends.second else []
+        given = [ends.source, ends.target]
+        given.append(ends.own(forms) if ends.second else f"Forms({', '.join(named)})")
+        given += [f"replicas={replicas}"] if replicas > 1 else []
+        if rule.pieces > 1:
+            cut = f"{rule.pieces}, {rule.cut}, {rule.unit}, {ends.own('piece_range')}"
+            given.append(f"pieces=Pieces({cut})")
+        given += [] if host.some_local else ["kept=False"]
+        given += [] if host.communicates else ["sends=False"]
+        kind = "Peers" if exchange.same_order else "RankedPeers"
+        return [*lines, *called(f"{ends.own(PEERS)} = {kind}", given)]
+
+
+def _bits(dtype: str, *, packed: bool) -> str:
+    """Return when a program must move floats as integers of the same width: "always" if XLA packs
+    small floats or TPU kernels lack the type, "interpreted" if only interpreted kernels need it (on
+    a TPU it may cost a copy), or "" for never."""
+    if dtype == "float16" or (packed and is_floating(dtype) and DTYPES[dtype] < 4):
+        return "always"
+    return "interpreted" if dtype in WIDENED or (packed and is_floating(dtype)) else ""
+
+
+WIDENED = ("bfloat16", "float8_e5m2")
+"""Floats that XLA on CPU widens to float32, which changes the bits of NaNs."""
+
+
+SENDS = ("each", "far_apart", "remote_copy", "signal", "wait_for")
+"""The functions of `pallas_peers` that a kernel calls if it sends."""
 
 Lines = tuple[str, ...]
 
@@ -74,9 +200,11 @@ class Moving:
     pieces: int
 
     @staticmethod
-    def of(exchange: Exchange, ends: KernelEnds, *, sends: bool, keeps: bool) -> Moving:
+    def of(request: KernelRequest) -> Moving:
+        ends, host = request.ends, request.host
         sides = ends.said("source shard"), ends.said("target shard")
-        return Moving(KernelNames.of(ends), *sides, sends, keeps, exchange.rule.pieces)
+        pieces = request.exchange.rule.pieces
+        return Moving(KernelNames.of(ends), *sides, host.communicates, host.some_local, pieces)
 
 
 @dataclass(frozen=True)
@@ -95,169 +223,16 @@ class ProgramText:
     form: str
     settings: tuple[Setting, ...]
 
-
-@dataclass(frozen=True)
-class DirectText:
-    """The context of a direct kernel. `shard_bytes`: the bytes of a target shard, for a comment."""
-
-    moving: Moving
-    view: View
-    divisors: tuple[int, ...]
-    shard_bytes: str
-
     @staticmethod
-    def of(form: Direct, exchange: Exchange, moving: Moving) -> DirectText:
-        """Return the context of a kernel. 64-bit elements move as two successive halves, so
-        `shard_bytes` is then the size of one half."""
-        elements = math.prod(exchange.target.local_shape)
-        nbytes = f"{elements * min(form.itemsize, 4):,}"
-        return DirectText(moving, form.view, form.divisors, nbytes)
-
-
-@dataclass(frozen=True)
-class SlotsText:
-    """The context of a slots kernel. `numbers`: the numbers of a tile's pieces; `elements`: the
-    number of elements of the largest tile; `inner`: how many of them each index of the first
-    dimension has; `granule`: the number of elements in 512 bytes; `outgoing`, `incoming`: the most
-    tiles that a device sends and receives."""
-
-    moving: Moving
-    program: ProgramText
-    numbers: tuple[int, ...]
-    shape: tuple[int, ...]
-    window: tuple[int, ...]
-    elements: int
-    inner: int
-    granule: int
-    outgoing: int
-    incoming: int
-    outgoing_tiles: str
-    incoming_tiles: str
-    source_reach: tuple[int, ...]
-    target_reach: tuple[int, ...]
-    source_extents: str
-    target_extents: str
-
-    @staticmethod
-    def of(form: Slots, exchange: Exchange, moving: Moving, program: ProgramText) -> SlotsText:
-        return SlotsText(
-            moving=moving,
-            program=program,
-            numbers=tuple(range(moving.pieces)),
-            shape=(form.granules, form.packed, LANES),
-            window=form.window,
-            elements=math.prod(form.window),
-            inner=math.prod(form.window[1:]),
-            granule=form.packed * LANES,
-            outgoing=math.prod(form.outgoing),
-            incoming=math.prod(form.incoming),
-            outgoing_tiles=by(form.outgoing),
-            incoming_tiles=by(form.incoming),
-            source_reach=form.source_reach,
-            target_reach=form.target_reach,
-            source_extents=by(exchange.source.local_shape),
-            target_extents=by(exchange.target.local_shape),
-        )
-
-
-@dataclass(frozen=True)
-class NestedDim:
-    """A source dimension with a nested split into `parts` shards."""
-
-    axis: int
-    parts: int
-
-
-@dataclass(frozen=True)
-class TilingText:
-    """The arguments of `Tiling` in the support module `pallas_windows`."""
-
-    unit: tuple[int, ...]
-    chunk: tuple[int, ...]
-    window: tuple[int, ...]
-    blocks: tuple[int, ...]
-    meet: tuple[int, ...]
-    chunks: tuple[int, ...]
-    stage: tuple[int, ...]
-    rolled: tuple[int, ...]
-    more_rows: int
-
-
-@dataclass(frozen=True)
-class WindowsText:
-    """The context of the two kernels of the windows form. `starts`: for each dimension, the offset
-    to subtract from a piece's tensor indices to get its place in the staging area; `block_at`: the
-    indices of a block's first element; `chunks`: the number of chunks of the largest tile;
-    `visits`: the most parts that make up a block; `steps`: the most parts that make up a target
-    shard; `apart`: whether tiles are further apart in the staging area than in the target shard;
-    `slots`: the most chunks in flight."""
-
-    moving: Moving
-    program: ProgramText
-    tiling: TilingText
-    widest_tile: str
-    target_extents: str
-    view: View
-    starts: tuple[str, ...]
-    block_at: str
-    chunks: int
-    visits: int
-    steps: int
-    nested: tuple[NestedDim, ...]
-    apart: bool
-    slots: int = SLOTS
-
-    @property
-    def rank(self) -> int:
-        return len(self.view)
-
-    @staticmethod
-    def of(form: Windows, exchange: Exchange, moving: Moving, program: ProgramText) -> WindowsText:
-        places = (f"block[{form.view.index(axis)}][0]" for axis in range(len(form.view)))
-        visits = math.prod(form.meet) * moving.pieces
-        dims = enumerate(exchange.source.dims)
-        named = (field.name for field in fields(TilingText) if field.name != "more_rows")
-        return WindowsText(
-            moving=moving,
-            program=program,
-            tiling=TilingText(
-                **{name: getattr(form, name) for name in named}, more_rows=form.few_rows
-            ),
-            widest_tile=by(form.tile),
-            target_extents=by([exchange.target.local_shape[axis] for axis in form.view]),
-            view=form.view,
-            starts=tuple(_start(form, exchange, place) for place in range(len(form.view))),
-            block_at=", ".join(places),
-            chunks=math.prod(form.chunks),
-            visits=visits,
-            steps=math.prod(form.blocks) * visits,
-            nested=tuple(NestedDim(axis, dim.parts) for axis, dim in dims if not dim.is_flat),
-            apart=any(dim.step for dim in form.dims),
-        )
-
-
-def _start(form: Windows, exchange: Exchange, place: int) -> str:
-    """Return the offset to subtract from a piece's tensor indices along a dimension to get its
-    place in the staging area: its place in the target shard, rounded down to a unit, plus a step
-    for each earlier piece."""
-    axis, dim, rule = form.view[place], form.dims[place], exchange.rule
-    low, start = f"box[{2 * axis}]", f"whole[{2 * axis}]"
-    if dim.unit > 1:
-        start = f"{low} - floor_to({low} - {start}, {dim.unit})"
-    if not dim.step:
-        return start
-    before = f"(shard[{axis}] - met[{2 * axis}])"
-    if rule.pieces > 1 and rule.cut == axis:
-        before = f"({before} * {rule.pieces} + piece)"
-    return f"{start} - {before} * {dim.step}"
+    def of(form: str, ends: KernelEnds, settings: list[str]) -> ProgramText:
+        given = tuple(Setting(*setting.split("=")) for setting in settings)
+        return ProgramText(ends.program, form.capitalize(), given)
 
 
 def by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def printed(
-    form: str, context: DirectText | SlotsText | WindowsText | ThinText
-) -> tuple[Lines, ...]:
+def printed(form: str, context: object) -> tuple[Lines, ...]:
     """Render a form's template. Return its one function, as a tuple of its lines."""
     return (tuple(render(f"pallas_tpu/{form}.py.jinja", context).splitlines()),)

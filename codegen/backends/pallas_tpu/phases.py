@@ -12,11 +12,10 @@ from functools import cached_property
 
 from shardwright.codegen.backends.jax_host import HostText
 from shardwright.codegen.backends.jax_terms import ends_of
-from shardwright.codegen.backends.pallas_tpu.program import KernelText, kernel_text
-from shardwright.codegen.backends.pallas_tpu.proofs import check
+from shardwright.codegen.backends.pallas_tpu.form import Form
+from shardwright.codegen.backends.pallas_tpu.kernel_text import KernelRequest, KernelText
 from shardwright.codegen.backends.pallas_tpu.ring import RingForm, ring_facts
 from shardwright.codegen.backends.pallas_tpu.ring_text import ring_text
-from shardwright.codegen.backends.pallas_tpu.stages import Form
 from shardwright.codegen.backends.pallas_tpu.strategy import (
     FormChoice,
     cheapest,
@@ -65,7 +64,7 @@ def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
     """Return the cheapest form of a plan's kernel, of the same kind as `like` if there is one.
     Raises InternalError if its proof fails."""
     choice = cheapest(plan.once(choices), like)
-    check(choice.form, moved(plan))
+    choice.form.prove(moved(plan))
     return choice
 
 
@@ -145,7 +144,8 @@ class TwoKernels:
         ):
             kept, sends = keeps_some(exchange), half.traffic.received_total > 0
             own = replace(host, some_local=kept, communicates=sends)
-            found.append(kernel_text(exchange, form.form, own, powers_of_two, ends))
+            request = KernelRequest(exchange, own, powers_of_two, ends)
+            found.append(form.form.text(request))
         if self.ring is not None:
             terms, axes = terms_text(self.plan), host.program_axes
             found[0] = ring_text(self.ring, "_REDUCED", terms, axes, reach=powers_of_two)

@@ -164,3 +164,39 @@ def covered(low: Integers, high: Integers, unit: int) -> Integers:
     """Return, for each range, the number of elements of the whole units that cover it."""
     elements: Integers = -(-high // unit) * unit - low // unit * unit
     return elements
+
+
+def widest(exchange: Exchange, axis: int) -> int:
+    """Return the extent of the widest piece along a dimension."""
+    whole = exchange.dims[axis].max_width
+    if not is_cut(exchange, axis):
+        return whole
+    _, end = exchange.piece(whole, 0)
+    return int(end)
+
+
+def reaches(exchange: Exchange, window: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the extents of the source and of the target shard, padded so that they contain every
+    window."""
+    ends = [_reach(exchange, axis, extent) for axis, extent in enumerate(window)]
+    shapes = exchange.source.local_shape, exchange.target.local_shape
+    source, target = (
+        tuple(map(max, far, shape))
+        for far, shape in zip(zip(*ends, strict=True), shapes, strict=True)
+    )
+    return source, target
+
+
+def _reach(exchange: Exchange, axis: int, window: int) -> tuple[int, int]:
+    tiles = exchange.dims[axis]
+    pairs = tiles.pairs
+    from_source = pairs.low - tiles.source.intervals[0][pairs.source]
+    from_target = pairs.low - tiles.target.intervals[0][pairs.target]
+    # A tile's last piece starts at most this far into the tile.
+    into = int(pairs.width.max()) if is_cut(exchange, axis) else 0
+    return int(from_source.max()) + into + window, int(from_target.max()) + into + window
+
+
+def is_cut(exchange: Exchange, axis: int) -> bool:
+    """Return whether tiles are cut into pieces along a dimension."""
+    return exchange.rule.pieces > 1 and axis == exchange.rule.cut

@@ -33,9 +33,11 @@ from shardwright.ir.plan import DirectPlan
 
 RINGS = FormFacts(
     name="ring",
+    rank=8,
     does="terms are combined on their way around rings",
     kernels=Kernels(("kernel",), ("rounds", "rows", "chunks", "held", "half")),
     buffers="rings",
+    support=("pallas_ring",),
 )
 ROWS = 1024
 """The most rows of a chunk. The twelve chunks in VMEM then take six MiB."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardwright.codegen.backends.pallas_tpu.kernel_text import KernelText
 from shardwright.codegen.backends.pallas_tpu.memory import LANES
-from shardwright.codegen.backends.pallas_tpu.program import KernelText
 from shardwright.codegen.backends.pallas_tpu.ring import WIDE, RingForm, RingTurn
 from shardwright.codegen.text.python_text import called
 from shardwright.codegen.text.templates import render

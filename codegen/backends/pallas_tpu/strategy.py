@@ -1,42 +1,25 @@
 """Compute the cost of every form of the TPU kernel, and choose the cheapest.
 
-TPU memory is tiled, and a DMA window must start and end at multiples of the tiling.
-
-    direct    every tile is aligned to the tiling: DMA copies it from shard to shard
-    windows   tiles start and end anywhere: chunks of them are shifted in VMEM
-    slots     tiles are thin: XLA packs each densely into a slot, and unpacks it
-    routed    devices forward tiles, in slots that XLA packs and unpacks (`routed/`)
-    relayed   devices forward aligned tiles, from source to target shards without packing
-    gathered  devices forward whole source shards that are aligned boxes of target shards
-    spread    devices forward whole source shards, from which receivers extract tiles
-
-In the first three forms every device sends directly to its receivers. The other forms are for
-devices that cannot, or for detours that balance the load on links better (`routed/detours.py`). The
-first two forms exist for each choice of the two dimensions over which memory is tiled
-(`memory.py`).
+TPU memory is tiled, and a DMA window must start and end at multiples of the tiling. So the forms in
+`kernel_forms/` differ in how they move tiles that do not. Some forms forward tiles over other
+devices: for devices that cannot send directly to every receiver, or for detours that balance the
+load on links better (`routed/detours.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.direct import Direct
-from shardwright.codegen.backends.pallas_tpu.figures import Figures, relayout
-from shardwright.codegen.backends.pallas_tpu.memory import views
+from shardwright.codegen.backends.pallas_tpu.all_forms import FORMS
+from shardwright.codegen.backends.pallas_tpu.figures import Figures
+from shardwright.codegen.backends.pallas_tpu.form import Delivery, Form
 from shardwright.codegen.backends.pallas_tpu.pieces import Sums
 from shardwright.codegen.backends.pallas_tpu.routed.detours import MOST_DEVICES, at_least
 from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE
-from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop
-from shardwright.codegen.backends.pallas_tpu.slots import Slots
-from shardwright.codegen.backends.pallas_tpu.stages import Form, stages_of
 from shardwright.codegen.backends.pallas_tpu.terms import moved
-from shardwright.codegen.backends.pallas_tpu.windows import Windows
 from shardwright.codegen.hardware.chips import chip_of
 from shardwright.codegen.hardware.presets import ICI_LATENCY, topology_of
 from shardwright.codegen.hardware.topology import Switch, Topology, Torus
@@ -109,7 +92,8 @@ def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[For
         return
     grid, network = Grid.of(exchange, torus), Network(torus, torus.size)
     reduces = bool(plan.exchange.operator)
-    for form in (form for each in _grids(grid) for form in Routed.every(exchange, itemsize, each)):
+    deliveries = (Delivery(exchange, itemsize, each) for each in _grids(grid))
+    for form in (form for delivery in deliveries for form in _forms_for(delivery)):
         yield replace(_priced(form, exchange, network, reduces=reduces), straight=direct.seconds)
 
 
@@ -124,13 +108,12 @@ def _grids(grid: Grid) -> Iterator[Grid]:
 
 
 def _priced(
-    form: Form, exchange: Exchange, network: Network | None, copied: int = 0, *, reduces: bool
+    form: Form, exchange: Exchange, network: Network | None, *, reduces: bool
 ) -> FormChoice:
-    """Return a form with its traffic and seconds. `copied`: the bytes of XLA's relayout copies, if
-    the form's figures do not include them; `reduces`: whether XLA reduces the moved tiles."""
+    """Return a form with its traffic and seconds; `reduces`: whether XLA reduces the moved
+    tiles."""
     figures = form.figures(exchange.once(Sums))
-    figures = replace(figures, relayout_bytes=copied or figures.relayout_bytes)
-    stages = tuple(stages_of(form, figures, exchange, reduces=reduces))
+    stages = tuple(form.stages(figures, exchange, reduces=reduces))
     if network is None:
         network, stages = Network(ASSUMED, 2), tuple(_unrouted(stages, figures))
     costs = stage_costs(Timeline(stages, exchange.ranks), network)
@@ -149,24 +132,15 @@ def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
 def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
     """Return the choice of lowest rank, the first of equals. With `like`, prefer forms of the same
     kind."""
-    if isinstance(like, Routed):
-        every = tuple(_cut_as(choice, like) for choice in every)
-    alike = [choice for choice in every if like and _kind(choice.form) == _kind(like)]
-    return min(alike or every, key=lambda choice: choice.rank)
+    if like is None:
+        return min(every, key=_rank)
+    every = tuple(replace(choice, form=choice.form.like(like)) for choice in every)
+    alike = [choice for choice in every if choice.form.kind == like.kind]
+    return min(alike or every, key=_rank)
 
 
-def _cut_as(choice: FormChoice, like: Routed) -> FormChoice:
-    form = choice.form
-    return replace(choice, form=form.cut_as(like)) if isinstance(form, Routed) else choice
-
-
-def _kind(form: Form) -> tuple[object, ...]:
-    if not isinstance(form, Routed):
-        return form.name, form.view
-    apart = form.spreads and form.schedule.halves
-    slot = form.slot
-    kind = form.name, form.view, slot.order, slot.dense, apart
-    return *kind, form.digits, form.lines
+def _rank(choice: FormChoice) -> tuple[float, ...]:
+    return choice.rank
 
 
 def candidates(
@@ -183,46 +157,43 @@ def candidates(
     to price, by default that of the grid's torus, or `ASSUMED` without a grid; `reduces`: whether
     XLA reduces the moved tiles. A 64-bit element travels as two of 32 bits.
     """
+    deliveries = [Delivery(exchange, itemsize)]
     if grid is not None:
         network = network or Network(grid.torus, grid.torus.size)
         if not grid.is_direct(*grid.pairs(exchange)):
-            for form in _forwarded(exchange, itemsize, grid):
-                yield _priced(form, exchange, network, reduces=reduces)
-            return
-    for view in views(len(exchange.dims)):
-        copied = relayout(exchange, itemsize, view)
-        direct = Direct.of(exchange, itemsize, view)
-        if direct is not None:
-            yield _priced(direct, exchange, network, copied, reduces=reduces)
-        windows = Windows.of(exchange.once(Sums), itemsize, view)
-        yield _priced(windows, exchange, network, copied, reduces=reduces)
-    slots = Slots.of(exchange, itemsize)
-    if slots.is_small:
-        yield _priced(slots, exchange, network, reduces=reduces)
+            deliveries = [Delivery(exchange, itemsize, each) for each in _with_lines(grid)]
+    for form in (form for delivery in deliveries for form in _forms_for(delivery)):
+        yield _priced(form, exchange, network, reduces=reduces)
 
 
-def _forwarded(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-    """Yield the forwarding forms, for devices that cannot send to all their receivers directly;
-    include forms with lines if an axis is one."""
-    yield from Routed.every(exchange, itemsize, grid)
+def _forms_for(delivery: Delivery) -> Iterator[Form]:
+    """Yield every kernel that can make a delivery."""
+    forwards = delivery.grid is not None
+    for form in FORMS:
+        if form.facts.forwards == forwards:
+            yield from form.every(delivery)
+
+
+def _with_lines(grid: Grid) -> Iterator[Grid]:
+    """Yield the grid and, if an axis is a line, the grid in which it counts as one."""
+    yield grid
     lines = replace(grid, on_lines=True)
     if lines.numbering.lines and lines.reaches():
-        yield from Routed.every(exchange, itemsize, lines)
+        yield lines
 
 
 def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
     """Return the lines about a form for the module docstring; `terms`: the number of terms of a
     value, which XLA reduces if there are several."""
     figures = choice.figures
-    hops = ", every hop counted" if isinstance(choice.form, Routed) else ""
+    hops = ", every hop counted" if choice.form.facts.forwards else ""
     lines = [
         f"Form: {choice.form.name}; {choice.form.facts.does}.",
         f"The wire carries {figures.wire_padding:.3f} times the bytes of the tiles{hops}.",
         f"The busiest device receives {figures.wire_max:,} bytes, padding included.",
         f"HBM traffic is {figures.hbm_factor:.2f} times the least possible.",
     ]
-    if isinstance(choice.form, Routed):
-        lines += _route_facts(choice.form, choice)
+    lines += choice.form.route_facts(choice.seconds, choice.straight)
     if figures.relayout_bytes:
         more = figures.relayout_bytes / figures.hbm_least
         lines.append(f"XLA's default shard layouts add copies of {more:.2f} times that least.")
@@ -234,58 +205,3 @@ def form_facts(choice: FormChoice, terms: int = 1) -> tuple[str, ...]:
         used = f"; kernels use {figures.vmem_bytes:,} of VMEM" if figures.vmem_bytes else ""
         lines.append(f"The staging area has {figures.staging_bytes:,} bytes of HBM{used}.")
     return tuple(lines)
-
-
-def _route_facts(form: Routed, choice: FormChoice) -> Iterator[str]:
-    schedule = form.schedule
-    why = "Not all receivers are in reach of a sender"
-    if choice.straight is not None:
-        yield "All receivers are in reach, but direct routes leave links idle, or make links carry"
-        yield (
-            f"tiles more than once: by the model {1e6 * choice.seconds:.4g} microseconds this way, "
-            f"{1e6 * choice.straight:.4g} directly."
-        )
-        why = "So devices forward them"
-    what = ("parts" if form.spreads else "tiles") if form.in_place else "slots"
-    rounds = len(schedule.rounds)
-    yield f"{why}: in {rounds} rounds a device sends on {len(schedule.moves)} {what},"
-    apart = form.spreads and schedule.halves
-    ways = f", by halves: {form.share:.2f} of the load" if apart else ""
-    yield (
-        f"of at most {form.itemsize * form.slot.elements:,} bytes, and receives its tiles from "
-        f"{len(schedule.offsets)} devices{ways}."
-    )
-    if form.lines:
-        yield from _about_lines(form)
-    if not form.spreads:
-        yield from _example(form)
-
-
-def _about_lines(form: Routed) -> Iterator[str]:
-    for stride, extent in (each for each in form.digits if each[0] in form.lines):
-        last = extent // 2 - 1
-        yield (
-            f"Digit of stride {stride}: a line of {last + 1} devices; 1 to {last} go up it, "
-            f"{extent - 1} to {extent - last} down."
-        )
-
-
-def _example(form: Routed) -> Iterator[str]:
-    schedule = form.schedule
-    far = max(range(len(schedule.starts)), key=lambda number: len(schedule.path(number)))
-    first, second = (schedule.path(far, half) for half in WHOLE)
-    apart = [hop for hop, _ in first] != [hop for hop, _ in second]
-    half = "The first half of what" if apart else "What"
-    yield f"{half} goes to the device {schedule.offsets[far]} farther on, digit by digit:"
-    yield from _steps(first)
-    if apart:
-        yield "The second half:"
-        yield from _steps(second)
-
-
-def _steps(path: Sequence[tuple[Hop, Push]]) -> Iterator[str]:
-    for hop, move in path:
-        yield (
-            f"    from slot {move.here} to slot {move.there} of the device whose digit of stride "
-            f"{hop.stride} is {hop.by} higher"
-        )

@@ -12,7 +12,6 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.ring import RingForm
-from shardwright.codegen.backends.pallas_tpu.stages import stages_of
 from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.moves.network.rings import Rings
@@ -68,7 +67,7 @@ def rings(plan: Plan) -> Rings | None:
 def _exchanged(direct: DirectPlan) -> list[Stage]:
     choice, exchange = cheapest(direct.once(choices)), moved(direct)
     reduces = bool(direct.exchange.operator)
-    found = stages_of(choice.form, choice.figures, exchange, reduces=reduces)
+    found = choice.form.stages(choice.figures, exchange, reduces=reduces)
     return [*found, *_reduced(direct)]
 
 

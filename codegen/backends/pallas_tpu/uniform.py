@@ -18,10 +18,8 @@ import numpy as np
 import sympy
 
 from shardwright.codegen.backends.lines import length, printed, pruned
-from shardwright.codegen.backends.pallas_tpu.direct import Direct
 from shardwright.codegen.backends.pallas_tpu.far_apart import FarApart
-from shardwright.codegen.backends.pallas_tpu.memory import LANES, View
-from shardwright.codegen.backends.pallas_tpu.slots import Slots
+from shardwright.codegen.backends.pallas_tpu.memory import View
 from shardwright.codegen.backends.pallas_tpu.terms import PLAIN, KernelEnds
 from shardwright.codegen.text.index_functions import Assignment, FunctionBody
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called
@@ -106,7 +104,7 @@ class Uniform:
 
     @staticmethod
     def of(
-        exchange: Exchange, form: Direct | Slots, axes: str, ends: KernelEnds = PLAIN
+        exchange: Exchange, view: View, itemsize: int, axes: str, ends: KernelEnds = PLAIN
     ) -> Uniform | None:
         """Return the exchange, or None if its tiles differ in shape, its meshes differ in device
         order, its source has replicas, or its tiles are cut into pieces."""
@@ -116,7 +114,7 @@ class Uniform:
         if exchange.rule.pieces > 1:
             return None
         # 64-bit elements move as two successive halves.
-        return Uniform(exchange, form.view, axes, min(form.itemsize, 4), ends)
+        return Uniform(exchange, view, axes, min(itemsize, 4), ends)
 
     @property
     def count(self) -> int:
@@ -272,9 +270,9 @@ class Uniform:
             number = number * count + mod(tiles.source.index(me), count)
         return simplify(number)
 
-    def thin(self, form: Slots) -> ThinText:
-        text, slot = self.text, (form.granules, form.packed, LANES)
-        size = math.prod(slot) * self.itemsize
+    def thin(self, slot: tuple[int, int, int]) -> ThinText:
+        """Return the context for thin tiles; `slot`: the shape of a slot."""
+        text, size = self.text, math.prod(slot) * self.itemsize
         return ThinText(
             name=text.name,
             kernel=text.kernel,
@@ -289,7 +287,7 @@ class Uniform:
             tile=text.tile,
             slot=slot,
             elements=math.prod(text.tile),
-            granule=form.packed * LANES,
+            granule=math.prod(slot[1:]),
             in_x=text.in_x,
             in_y=text.in_y,
             place=PALLAS.text(self.place),

@@ -12,8 +12,7 @@ from lone import alone_in_form
 from running import reports_of
 
 import shardwright as sw
-from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
@@ -58,7 +57,7 @@ def detours(made: DirectPlan) -> list[FormChoice]:
 
 def extents(choice: FormChoice) -> set[int]:
     """How many devices hops go along, of those that binary digits do not give."""
-    assert isinstance(choice.form, Routed)
+    assert isinstance(choice.form, ForwardingForm)
     return {hop.extent for hop in choice.form.schedule.partners if hop.by * 2 >= hop.extent > 2}
 
 
@@ -70,7 +69,7 @@ def test_what_goes_over_random_tori_comes_where_it_should(count: int, tmp_path: 
     for seed in range(count):
         made = random_plan(seed, 20)
         for number, choice in enumerate(detours(made)):
-            check(choice.form, moved(made))
+            choice.form.prove(moved(made))
             known |= extents(choice)
             path = tmp_path / f"case{seed}_{number}.py"
             path.write_text(alone_in_form(made, choice))

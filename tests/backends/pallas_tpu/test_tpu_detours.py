@@ -16,10 +16,9 @@ from running import reports_of
 import shardwright as sw
 from shardwright.codegen import registry
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
-from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.detours import at_least
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop, digits_of
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
@@ -90,7 +89,7 @@ def packed(made: DirectPlan) -> FormChoice:
     found = (
         each
         for each in detours(made)
-        if isinstance(each.form, Routed) and each.form.name == "routed"
+        if isinstance(each.form, ForwardingForm) and each.form.name == "routed"
     )
     return min(found, key=lambda each: each.rank)
 
@@ -98,7 +97,7 @@ def packed(made: DirectPlan) -> FormChoice:
 def test_halves_turn_off_where_that_takes_less_time() -> None:
     """Of a permutation all that comes to a device shares a link of the axis travelled last."""
     best, made = choice_of(SWAP), SWAP
-    assert isinstance(best.form, Routed)
+    assert isinstance(best.form, ForwardingForm)
     assert best.straight is not None
     assert best.form.schedule.halves
     assert best.seconds < best.straight
@@ -180,8 +179,8 @@ def test_modules_that_turn_off_move_what_they_should(tmp_path: Path) -> None:
     for name, made in {**CASES, **STRAIGHT, "gather": gather}.items():
         assert detours(made), name
         for number, choice in enumerate(detours(made)):
-            assert isinstance(choice.form, Routed)
-            check(choice.form, moved(made))
+            assert isinstance(choice.form, ForwardingForm)
+            choice.form.prove(moved(made))
             kinds.add((choice.form.name, choice.form.schedule.halves))
             path = tmp_path / f"case{len(cases)}.py"
             path.write_text(alone_in_form(made, choice))
@@ -193,8 +192,8 @@ def test_modules_that_turn_off_move_what_they_should(tmp_path: Path) -> None:
 
 def test_a_half_in_the_wrong_order_and_a_hop_left_out_fail_emission() -> None:
     form = packed(SWAP).form
-    assert isinstance(form, Routed)
-    check(form, moved(SWAP))
+    assert isinstance(form, ForwardingForm)
+    form.prove(moved(SWAP))
     first, second = form.schedule.rounds
     swapped = [
         replace_hop(first.sends, here, there) for here, there in pairwise(range(len(first.sends)))
@@ -203,11 +202,11 @@ def test_a_half_in_the_wrong_order_and_a_hop_left_out_fail_emission() -> None:
     for wrong in (*swapped, *fewer):
         schedule = replace(form.schedule, rounds=(wrong, second))
         with pytest.raises(InternalError, match=r"^routed form: "):
-            check(replace(form, schedule=schedule), moved(SWAP))
+            replace(form, schedule=schedule).prove(moved(SWAP))
     aligned = choice_of(SWAP).form
-    assert isinstance(aligned, Routed)
+    assert isinstance(aligned, ForwardingForm)
     with pytest.raises(InternalError, match=r"^relayed form: "):
-        check(replace(aligned, schedule=form.schedule), moved(SWAP))
+        replace(aligned, schedule=form.schedule).prove(moved(SWAP))
 
 
 def straight(made: DirectPlan) -> FormChoice:
@@ -215,7 +214,8 @@ def straight(made: DirectPlan) -> FormChoice:
     found = [
         each
         for each in detours(made)
-        if isinstance(each.form, Routed) and any(hop.by == 2 for hop in each.form.schedule.partners)
+        if isinstance(each.form, ForwardingForm)
+        and any(hop.by == 2 for hop in each.form.schedule.partners)
     ]
     return min(found, key=lambda each: each.rank)
 
@@ -224,7 +224,7 @@ def test_straight_hops_cross_the_links_between_and_no_more() -> None:
     """On a line of four the third device is one link from the second, where hops that change one
     binary digit cross three."""
     form = straight(LINE).form
-    assert isinstance(form, Routed)
+    assert isinstance(form, ForwardingForm)
     assert form.digits == ((1, 2), (2, 4))
     assert {hop for hop in form.schedule.partners if hop.extent > 2} == {
         Hop(2, 4, by) for by in (1, 2, 3)
@@ -239,15 +239,15 @@ def test_wrong_straight_hops_are_found(name: str, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     made, choice = STRAIGHT[name], straight(STRAIGHT[name])
     form = choice.form
-    assert isinstance(form, Routed)
-    check(form, moved(made))
+    assert isinstance(form, ForwardingForm)
+    form.prove(moved(made))
     every = [hop for each in form.schedule.rounds for hop, _ in each.sends if hop.extent == 4]
     right = f"({every[0].stride}, 4, {every[0].by})"
     first = form.schedule.rounds[0]
     sends = [sent._replace(hop=replace(sent.hop, by=1 + sent.hop.by % 3)) for sent in first.sends]
     rounds = (Round(tuple(sends)), *form.schedule.rounds[1:])
     with pytest.raises(InternalError, match=rf"^{form.name} form: "):
-        check(replace(form, schedule=replace(form.schedule, rounds=rounds)), moved(made))
+        replace(form, schedule=replace(form.schedule, rounds=rounds)).prove(moved(made))
     path, text = tmp_path / "module.py", alone_in_form(made, choice)
     path.write_text(text)
     check_module(path)
@@ -330,7 +330,7 @@ def test_the_tpu_compiler_takes_what_turns_off(topology: str, mesh: Mesh, tmp_pa
         pytest.skip(" ".join(str(error).split()))
     made = planned((8192, 1024), "bfloat16", ROWS, TURNED, topology, mesh)
     form = choice_of(made).form
-    assert isinstance(form, Routed)
+    assert isinstance(form, ForwardingForm)
     assert form.name == "relayed"
     assert mesh.size < 256 or Hop(1, 16, 8) in form.schedule.partners
     sw.emit(made, ("pallas_tpu",)).write(tmp_path / "swap")

@@ -14,9 +14,8 @@ from lone import alone, alone_in_form
 from running import reports_of
 
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
-from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
@@ -77,14 +76,14 @@ def random_plan(seed: int) -> DirectPlan:
 def forms(made: DirectPlan) -> Iterator[FormChoice]:
     """The forms that forward, as a whole and, if that differs, in chunks."""
     for choice in made.once(choices):
-        if isinstance(choice.form, Routed):
+        if isinstance(choice.form, ForwardingForm):
             small = dataclasses.replace(choice.form, chunk_bytes=0)
             yield choice
             if small.chunks != choice.form.chunks:
                 yield dataclasses.replace(choice, form=small)
 
 
-def kind(form: Routed) -> tuple[object, ...]:
+def kind(form: ForwardingForm) -> tuple[object, ...]:
     """What distinguishes the texts of forms."""
     return form.name, bool(form.lines), form.chunks > 1
 
@@ -132,7 +131,7 @@ def test_modules_of_large_slices_can_be_reviewed(dims: str, target: str, tmp_pat
     (tmp_path / "module.py").write_text(alone(made, "pallas_tpu"))
     (program,) = programs_of(load(tmp_path / "module.py"))
     form = choice_of(made).form
-    assert isinstance(form, Routed)
+    assert isinstance(form, ForwardingForm)
     assert said(program.schedule) == planned(form)
 
 
@@ -143,7 +142,7 @@ def said(schedule: Any) -> tuple[object, ...]:
     return schedule.ways, schedule.moves, schedule.partners, *places
 
 
-def planned(form: Routed) -> tuple[object, ...]:
+def planned(form: ForwardingForm) -> tuple[object, ...]:
     """The same of the schedule that was planned."""
     schedule, slot = form.schedule, form.slot
 
@@ -173,8 +172,8 @@ def check_forms(made: DirectPlan, tmp_path: Path) -> None:
     """At full size, on events: what is sent comes, in time, to where it is looked for."""
     for number, choice in enumerate(forms(made)):
         form = choice.form
-        assert isinstance(form, Routed)
-        check(form, moved(made))
+        assert isinstance(form, ForwardingForm)
+        form.prove(moved(made))
         path = tmp_path / f"case{number}.py"
         path.write_text(alone_in_form(made, choice))
         module = load(path)
@@ -238,7 +237,7 @@ def test_each_kind_compiles_in_both_widths(tmp_path: Path) -> None:
         made = direct_of(plan(Reshard(shape, dtype, *sides), "direct", topology=topology))
         for choice in forms(made):
             form = choice.form
-            assert isinstance(form, Routed)
+            assert isinstance(form, ForwardingForm)
             own = (*kind(form), form.slot.dense, len(shape), form.schedule.halves)
             if own in seen or form.name not in ("routed", "relayed"):
                 continue

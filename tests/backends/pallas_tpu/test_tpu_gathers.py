@@ -15,12 +15,13 @@ from lone import alone_in_form
 from running import reports_of
 from sweeps import sampled
 
+from shardwright.codegen.backends.pallas_tpu.kernel_forms.gathered import (
+    misplaced,
+    offsets_of_places,
+)
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, tile_rows
-from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.routed.gathered import misplaced, offsets_of_places
 from shardwright.codegen.backends.pallas_tpu.routed.steps import steps_of
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
-from shardwright.codegen.backends.pallas_tpu.stages import stages_of
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.timeline import timeline
@@ -67,8 +68,8 @@ def gathers(made: DirectPlan) -> list[FormChoice]:
     return [choice for choice in made.once(choices) if choice.form.name == "gathered"]
 
 
-def form_of(choice: FormChoice) -> Routed:
-    assert isinstance(choice.form, Routed)
+def form_of(choice: FormChoice) -> ForwardingForm:
+    assert isinstance(choice.form, ForwardingForm)
     return choice.form
 
 
@@ -107,12 +108,12 @@ def test_aligned_gathers_have_no_slots(name: str) -> None:
     made = CASES[name]
     best = min(gathers(made), key=lambda choice: choice.rank)
     assert best.figures.staging_bytes == 0
-    stages = stages_of(best.form, best.figures, moved(made), reduces=name == "sums")
+    stages = best.form.stages(best.figures, moved(made), reduces=name == "sums")
     copies = {stage.what for stage in stages if isinstance(stage, Copies)}
     last = set() if name == "sums" else {"XLA copies a result that leaves the program"}
     assert last <= copies <= {*last, "XLA lays shards out"}
     for choice in gathers(made):
-        check(choice.form, moved(made))
+        choice.form.prove(moved(made))
 
 
 @pytest.mark.parametrize("name", sampled(OTHERS, "rows of bytes", "lanes", "parts"))
@@ -142,7 +143,7 @@ def test_every_place_is_a_box_of_what_is_wanted(seed: int) -> None:
     exchange = moved(made)
     for choice in gathers(made):
         form, held = form_of(choice), dict[int, set[tuple[int, ...]]]()
-        check(form, exchange)
+        form.prove(exchange)
         meshes = exchange.source.mesh, exchange.target.mesh
         at, to = ({device: n for n, device in enumerate(mesh.device_ids)} for mesh in meshes)
         ids = exchange.ranks if other else np.array(meshes[0].device_ids)
@@ -172,10 +173,10 @@ def test_wrong_places_fail_emission() -> None:
     made = CASES["columns"]
     exchange, form = moved(made), form_of(gathers(made)[0])
     with pytest.raises(InternalError, match="gathered form: a source shard is not aligned"):
-        check(dataclasses.replace(form, view=(1, 0), itemsize=1), moved(CASES["rows"]))
+        dataclasses.replace(form, view=(1, 0), itemsize=1).prove(moved(CASES["rows"]))
     less = dataclasses.replace(form.slot, shape=(8, 256))
     with pytest.raises(InternalError, match="gathered form: a source shard is not sent whole"):
-        check(dataclasses.replace(form, slot=less), exchange)
+        dataclasses.replace(form, slot=less).prove(exchange)
     rows = '[{"x"}, {"y"}]'
     given = form.schedule, form.digits, moved(planned((64, 256), "int8", rows, rows)), form.view, 4
     assert misplaced(*given) == "devices that send to each other have two target shards"
@@ -349,7 +350,7 @@ def test_a_large_gather_takes_as_long_as_its_links() -> None:
     assert 1e6 * sum(each.seconds for each in rounds) == pytest.approx(804, abs=1)
     assert 1e6 * cost.seconds == pytest.approx(1132, abs=1)
     form = form_of(cheapest(made.once(choices)))
-    check(form, moved(made))
+    form.prove(moved(made))
     steps = [step for each in steps_of(form, made.exchange.ranks) for step in each]
     assert not any(step.left for step in steps)  # no place is used again
 

@@ -28,8 +28,7 @@ from test_tpu_gathers import (
     run_each,
 )
 
-from shardwright.codegen.backends.pallas_tpu.proofs import check
-from shardwright.codegen.backends.pallas_tpu.routed.relayed import unplaced
+from shardwright.codegen.backends.pallas_tpu.kernel_forms.relayed import unplaced
 from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.timeline import timeline
@@ -100,7 +99,7 @@ def test_aligned_tiles_are_not_packed(name: str) -> None:
     made = CASES[name]
     choice, packed = relayed(made), form_of(routes(made)[0]).schedule
     form, shared = form_of(choice), form_of(choice).schedule.is_shared
-    check(form, moved(made))
+    form.prove(moved(made))
     # Where offsets share places these are few, and of what is sent none is left over.
     assert form.slots <= packed.places - len(packed.offsets) * (not shared)
     assert choice.figures.staging_bytes == form.itemsize * form.slot.elements * form.slots
@@ -146,7 +145,7 @@ def test_every_tile_is_where_it_stands(seed: int) -> None:
     found = relays(made)
     for choice in found:
         form = form_of(choice)
-        check(form, exchange)
+        form.prove(exchange)
         assert {form.slot.held} == widths
         for ranges in (tiles.source, tiles.target):
             assert not (ranges[:, :, 0] % np.array(form.slot.held)).any()
@@ -159,15 +158,15 @@ def test_wrong_ends_fail_emission() -> None:
     made = CASES["all to all"]
     exchange, form = moved(made), form_of(relayed(made))
     with pytest.raises(InternalError, match="relayed form: tiles have several shapes"):
-        check(form, moved(OTHERS["uneven"][0]))
+        form.prove(moved(OTHERS["uneven"][0]))
     packed = next(c.form.schedule for c in routes(made) if form_of(c).lines == form.lines)
     with pytest.raises(
         InternalError, match="relayed form: two tiles use the same place of a shard"
     ):
-        check(dataclasses.replace(form, schedule=packed), exchange)
+        dataclasses.replace(form, schedule=packed).prove(exchange)
     less = dataclasses.replace(form.slot, held=(4, 128))
     with pytest.raises(InternalError, match="relayed form: a tile is not sent whole"):
-        check(dataclasses.replace(form, slot=less), exchange)
+        dataclasses.replace(form, slot=less).prove(exchange)
 
 
 @pytest.mark.parametrize(

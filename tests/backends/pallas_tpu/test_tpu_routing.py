@@ -20,10 +20,9 @@ from sessions import session
 import shardwright as sw
 from shardwright.codegen.backends.pallas_tpu import context as pallas_tpu
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
-from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Round, RoutedSchedule, routed
 from shardwright.codegen.backends.pallas_tpu.routed.steps import steps_of
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.routed.turns import Freight
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop, Ways
 from shardwright.codegen.backends.pallas_tpu.strategy import (
@@ -70,10 +69,10 @@ def test_wrong_schedules_fail_emission(name: str) -> None:
     made = planned(MESH_4, (40, 48), "float32", '[{"x"}, {}]', '[{}, {"x"}]', "v5e:2x2")
     form = next(f for f in forms(made) if f.name == name)
     exchange = as_vectors(made.exchange)
-    check(form, exchange)
+    form.prove(exchange)
     for schedule in broken(form.schedule):
         with pytest.raises(InternalError, match=f"^{name} form: "):
-            check(dataclasses.replace(form, schedule=schedule), exchange)
+            dataclasses.replace(form, schedule=schedule).prove(exchange)
 
 
 def test_parts_too_small_and_offsets_left_out_fail_emission() -> None:
@@ -85,11 +84,11 @@ def test_parts_too_small_and_offsets_left_out_fail_emission() -> None:
         with pytest.raises(
             InternalError, match="the part of a slot that is sent is smaller than a tile"
         ):
-            check(dataclasses.replace(form, slot=slot), exchange)
+            dataclasses.replace(form, slot=slot).prove(exchange)
         pieces = [Freight(offset) for offset in form.schedule.offsets[1:]]
         fewer = routed(pieces, Ways.on_one_axis(form.digits))
         with pytest.raises(InternalError, match="goes over an offset that has no slot"):
-            check(dataclasses.replace(form, schedule=fewer), exchange)
+            dataclasses.replace(form, schedule=fewer).prove(exchange)
 
 
 MESH_4, MESH_6 = Mesh({"x": 4}), Mesh({"x": 2, "y": 3})
@@ -114,8 +113,8 @@ def choices(made: Plan) -> list[FormChoice]:
     return list(candidates(exchange, DTYPES[made.reshard.dtype], grid_of(made)))
 
 
-def forms(made: Plan) -> list[Routed]:
-    return [choice.form for choice in choices(made) if isinstance(choice.form, Routed)]
+def forms(made: Plan) -> list[ForwardingForm]:
+    return [choice.form for choice in choices(made) if isinstance(choice.form, ForwardingForm)]
 
 
 ROWS, COLUMNS = '[{"x", "y"}, {}]', '[{}, {"x", "y"}]'
@@ -202,7 +201,7 @@ def test_modules_move_what_they_should(names: list[str], tmp_path: Path) -> None
         path = written(made, tmp_path / f"case{number}.py")
         cases.append(Case.of(made.reshard, name, "pallas_tpu", path))
         form = choice_of(made).form
-        assert isinstance(form, Routed), name
+        assert isinstance(form, ForwardingForm), name
         kinds.add((form.name, form.schedule.halves))
     forms = "routed", "gathered", "spread"
     every = {(form, halves) for form in forms for halves in (False, True)}
@@ -230,8 +229,8 @@ def test_every_form_of_thin_and_wide_tiles(
     made = planned(MESH_8, shape, dtype, '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
     cases, parts = [], set()
     for number, choice in enumerate(choices(made)):
-        assert isinstance(choice.form, Routed)
-        check(choice.form, as_vectors(made.exchange))
+        assert isinstance(choice.form, ForwardingForm)
+        choice.form.prove(as_vectors(made.exchange))
         parts.add((choice.form.name, choice.form.slot.dense))
         path = tmp_path / f"case{number}.py"
         path.write_text(alone_in_form(made, choice))
@@ -249,8 +248,8 @@ def test_every_form_on_a_ring(dtype: str, tmp_path: Path) -> None:
     made, cases = planned(MESH_8, (128, 1100), dtype, ROWS, COLUMNS, RING), []
     halves = set()
     for number, choice in enumerate(choices(made)):
-        assert isinstance(choice.form, Routed)
-        check(choice.form, as_vectors(made.exchange))
+        assert isinstance(choice.form, ForwardingForm)
+        choice.form.prove(as_vectors(made.exchange))
         if choice.form.schedule.halves:
             halves.add(choice.form.slot.dense)
         path = tmp_path / f"case{number}.py"
@@ -373,7 +372,7 @@ def test_chunks_go_on_while_others_come(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     made = planned(MESH_8, (4096, 4096), "float32", ROWS, COLUMNS, RING)
     program, form = load(written(made, tmp_path / "module.py"))._PROGRAM, choice_of(made).form
-    assert isinstance(form, Routed)
+    assert isinstance(form, ForwardingForm)
     steps, moves = program.steps, program.schedule.moves
     assert form.chunks > 1
     assert sum(step.end - step.first for step in steps) == form.chunks * len(moves)
@@ -396,7 +395,7 @@ def test_the_model_takes_the_steps_that_modules_do(name: str, tmp_path: Path) ->
     pytest.importorskip("jax")
     made = CASES[name]
     form, program = choice_of(made).form, load(written(made, tmp_path / "module.py"))._PROGRAM
-    assert isinstance(form, Routed)
+    assert isinstance(form, ForwardingForm)
     steps = [step for each in steps_of(form, np.arange(len(program.moves.ranks))) for step in each]
     assert len(steps) == len(program.steps)
     sizes = [sent.sum() for sent in (step.flows.weight for step in steps)]
@@ -500,7 +499,9 @@ def test_the_fewest_bytes_are_chosen() -> None:
     uneven = choice_of(CASES["uneven gather"])
     assert uneven.form.name == "spread"
     assert uneven.figures.wire_padding < 1.2
-    routed = [c for c in choices(made) if isinstance(c.form, Routed) and c.form.name == "routed"]
+    routed = [
+        c for c in choices(made) if isinstance(c.form, ForwardingForm) and c.form.name == "routed"
+    ]
     forwarded = [c.figures.wire_bytes for c in routed if not c.form.lines]
     assert min(forwarded) > 1.7 * best.figures.wire_bytes
     assert choice_of(ALL_TO_ALL).form.name == "routed"

@@ -22,9 +22,8 @@ from test_tpu_routing import (
 )
 
 from shardwright.codegen.backends.pallas_tpu.phases import choice_of
-from shardwright.codegen.backends.pallas_tpu.proofs import check
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, Round
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
 from shardwright.codegen.backends.pallas_tpu.verify.events import Copy
@@ -82,7 +81,9 @@ def test_less_than_a_tile_is_found_at_full_size(dense: bool, tmp_path: Path) -> 
     (choice, *_) = (
         each
         for each in choices(made)
-        if isinstance(each.form, Routed) and each.form.is_cut and each.form.slot.dense == dense
+        if isinstance(each.form, ForwardingForm)
+        and each.form.is_cut
+        and each.form.slot.dense == dense
     )
     text = alone_in_form(made, choice)
     assert old in text
@@ -111,7 +112,9 @@ def test_planted_faults_are_found_where_not_all_send(name: str, tmp_path: Path) 
     pytest.importorskip("jax")
     old, new, said = SHARED_FAULTS[name]
     (choice, *_) = (
-        each for each in choices(TRANSPOSE) if isinstance(each.form, Routed) and each.form.lines
+        each
+        for each in choices(TRANSPOSE)
+        if isinstance(each.form, ForwardingForm) and each.form.lines
     )
     text = alone_in_form(TRANSPOSE, choice)
     assert old in text
@@ -131,7 +134,7 @@ def test_only_what_is_wanted_is_sent(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     made = planned(MESH_8, (256, 512), "float32", '[{"x"}, {"y"}]', '[{"y"}, {"x"}]')
     form = choice_of(made).form
-    assert isinstance(form, Routed)
+    assert isinstance(form, ForwardingForm)
     events = events_of(load(written(made, tmp_path / "module.py")), 8)
     ends = [(rank, event) for rank, own in enumerate(events) for event in own]
     copies = [e for rank, e in ends if isinstance(e, Copy) and e.to != rank]
@@ -157,7 +160,7 @@ def test_halves_of_two_tiles_are_sent_apart() -> None:
     made = planned(mesh, (1024, 2048), "bfloat16", '[{"y", "x"}, {}]', '[{"x"}, {}]', "v5e:4x4")
     form = next(form for form in forms(made) if form.name == "routed" and form.schedule.halves)
     exchange = as_vectors(made.exchange)
-    check(form, exchange)
+    form.prove(exchange)
     assert form.schedule.halves
     rounds = tuple(
         Round(tuple(sent._replace(moves=together(sent.moves)) for sent in each.sends))
@@ -168,4 +171,4 @@ def test_halves_of_two_tiles_are_sent_apart() -> None:
     assert mixed.mixes()
     assert not form.schedule.mixes()
     with pytest.raises(InternalError, match=r"halves of two tiles|a move from place"):
-        check(dataclasses.replace(form, schedule=mixed), exchange)
+        dataclasses.replace(form, schedule=mixed).prove(exchange)

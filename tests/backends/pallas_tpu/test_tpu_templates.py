@@ -15,8 +15,8 @@ from lone import alone, alone_in_form
 from places import ROOT
 
 from shardwright.codegen.backends.pallas_tpu import kernel_text, uniform
-from shardwright.codegen.backends.pallas_tpu.routed import text as forwarding
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.kernel_forms.windows import WindowsText
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.strategy import choices
 from shardwright.codegen.moves import plan
 from shardwright.codegen.operations.emit.modules import parts
@@ -39,7 +39,7 @@ COMPUTE = {"div", "rem", "minimum", "maximum", "floor_to", "multiple", "pl.ds", 
 """The functions that expressions call: of numbers, and of ranges of these."""
 
 TEMPLATES = ROOT / "templates" / "pallas_tpu"
-PRINTING = (kernel_text, uniform, forwarding)
+PRINTING = (kernel_text, uniform)
 """The modules that render templates."""
 
 FOUR, EIGHT, MANY = Mesh({"x": 4}), Mesh({"x": 2, "y": 4}), Mesh({"x": 32})
@@ -100,7 +100,7 @@ def contexts() -> list[tuple[str, Any]]:
             topology = "v5e:2x2" if reshard.source.mesh.size == 4 else "v5e:2x4"
             made = direct_of(plan(reshard, "direct", topology=topology))
             for choice in choices(made):
-                if isinstance(choice.form, Routed):
+                if isinstance(choice.form, ForwardingForm):
                     alone_in_form(made, choice)
     return found
 
@@ -157,7 +157,7 @@ def test_contexts_hold_no_statement() -> None:
         (True, False),
         (False, True),
     }
-    windows = [each for _, each in found if isinstance(each, kernel_text.WindowsText)]
+    windows = [each for _, each in found if isinstance(each, WindowsText)]
     assert {each.apart for each in windows} == {True, False}
     assert any(each.nested for each in windows)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from lone import alone
 
+from shardwright.codegen.backends.pallas_tpu.kernel_forms.windows import SLOTS
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.events import Copy, Wait
 from shardwright.codegen.backends.pallas_tpu.verify.protocol import check_protocol
 from shardwright.codegen.backends.pallas_tpu.verify.trace import Event, trace
-from shardwright.codegen.backends.pallas_tpu.windows import SLOTS
 from shardwright.codegen.checks.compare import MismatchError
 from shardwright.codegen.checks.load import load
 from shardwright.codegen.moves import plan

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.backends.pallas_tpu.direct import tiling
 from shardwright.codegen.backends.pallas_tpu.memory import (
     LANES,
+    MAX_PACKED,
     View,
     default_view,
     padded_elements,
     round_up,
+    tiling,
 )
 from shardwright.codegen.backends.pallas_tpu.routed.turns import WHOLE
-from shardwright.codegen.backends.pallas_tpu.slots import MAX_WINDOW
 
 Shape = tuple[int, ...]
 
@@ -36,7 +36,7 @@ class Slot:
     def every(held: Shape, itemsize: int) -> Iterator[Slot]:
         """Yield the slots for contents of these extents: a dense slot for vectors and small tiles,
         whose rows XLA can pack, and for tensors a slot in XLA's default dimension order."""
-        if len(held) == 1 or math.prod(held) <= MAX_WINDOW:
+        if len(held) == 1 or math.prod(held) <= MAX_PACKED:
             packed = 4 // min(itemsize, 4)
             granules = -(-math.prod(held) // (packed * LANES))
             order = tuple(range(len(held)))

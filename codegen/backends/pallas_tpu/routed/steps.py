@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import MOST_STEPS, Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import MOST_STEPS, ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop
 from shardwright.codegen.moves.network.forwarding import Step
 from shardwright.codegen.moves.network.links import Flows
@@ -91,7 +91,7 @@ def runs(schedule: RoutedSchedule, chunks: int) -> Iterator[Burst]:
         yield from (run for _, run in sorted(found, key=lambda pair: pair[0]))
 
 
-def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
+def steps_of(form: ForwardingForm, ids: Integers) -> tuple[tuple[Step, ...], ...]:
     """Return the steps of each round, for the timeline; `ids`: device ids by device number."""
     ids = form.numbering.by_place(ids)
     made = list(form.schedule.made(form.digits))
@@ -102,7 +102,7 @@ def steps_of(form: Routed, ids: Integers) -> tuple[tuple[Step, ...], ...]:
     return tuple(map(tuple, found))
 
 
-def waits_of(form: Routed) -> tuple[Waits, ...]:
+def waits_of(form: ForwardingForm) -> tuple[Waits, ...]:
     """Return the steps of a module. All devices make the same waits, so compute only those of
     device 0."""
     sends = (sent for each in form.schedule.rounds for sent in each.sends)
@@ -111,7 +111,7 @@ def waits_of(form: Routed) -> tuple[Waits, ...]:
     return tuple(_in_order(form, made, 1))
 
 
-def _in_order(form: Routed, made: list[Made], devices: int) -> Iterator[Waits]:
+def _in_order(form: ForwardingForm, made: list[Made], devices: int) -> Iterator[Waits]:
     reads, writes, come, left = _Uses(), _Uses(), set[int](), set[int]()
     for number, run in enumerate(runs(form.schedule, form.chunks)):
         taken, landed = _parts(form, made[run.first : run.end], run.chunk, devices)
@@ -123,7 +123,7 @@ def _in_order(form: Routed, made: list[Made], devices: int) -> Iterator[Waits]:
 
 
 def _parts(
-    form: Routed, made: list[Made], chunk: int, devices: int
+    form: ForwardingForm, made: list[Made], chunk: int, devices: int
 ) -> tuple[list[_Part], list[_Part]]:
     """Return the parts that moves read and the parts that they write. With `devices` 1, compute
     only device 0, both as sender and as receiver."""
@@ -139,7 +139,7 @@ def _parts(
     return taken, landed
 
 
-def _span(form: Routed, move: Push, chunk: int) -> tuple[int, int]:
+def _span(form: ForwardingForm, move: Push, chunk: int) -> tuple[int, int]:
     """Return the range [low, high) of a move's chunk along the first dimension of its places."""
     begin, extent = form.slot.part(move.halves)
     if form.chunks == 1:
@@ -149,7 +149,7 @@ def _span(form: Routed, move: Push, chunk: int) -> tuple[int, int]:
     return begin + low, begin + high
 
 
-def _flows(form: Routed, made: list[Made], chunk: int, ids: Integers) -> Flows:
+def _flows(form: ForwardingForm, made: list[Made], chunk: int, ids: Integers) -> Flows:
     senders, receivers, weights = [], [], []
     for _, hop, move, devices in made:
         sizes = form.carried(move, devices, _span(form, move, chunk))

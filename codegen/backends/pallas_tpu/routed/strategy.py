@@ -1,32 +1,29 @@
 """The forwarding forms. A v5e cannot send directly to every receiver, so tiles travel over several
 devices (`schedule.py`), in slots of one size that XLA packs and unpacks. If whole source shards are
-boxes of target shards, no slots are needed (`gathered.py`). If tiles need no packing, only the
-devices in between need slots (`relayed.py`)."""
+boxes of target shards, no slots are needed (`kernel_forms/gathered.py`). If tiles need no packing,
+only the devices in between need slots (`kernel_forms/relayed.py`)."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.facts import FormFacts
 from shardwright.codegen.backends.pallas_tpu.figures import (
     Figures,
     least_traffic,
     relayout,
     width,
 )
-from shardwright.codegen.backends.pallas_tpu.memory import (
-    View,
-    default_view,
-    padded_elements,
-)
-from shardwright.codegen.backends.pallas_tpu.pieces import Sums
-from shardwright.codegen.backends.pallas_tpu.routed.grid import Grid
-from shardwright.codegen.backends.pallas_tpu.routed.options import options
+from shardwright.codegen.backends.pallas_tpu.form import Delivery, Form
+from shardwright.codegen.backends.pallas_tpu.memory import default_view, padded_elements
+from shardwright.codegen.backends.pallas_tpu.pieces import Sums, reaches, widest
+from shardwright.codegen.backends.pallas_tpu.routed.options import Option
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push, RoutedSchedule
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
 from shardwright.codegen.backends.pallas_tpu.routed.ways import (
@@ -35,10 +32,7 @@ from shardwright.codegen.backends.pallas_tpu.routed.ways import (
     Lines,
     Numbering,
 )
-from shardwright.codegen.backends.pallas_tpu.slots import reaches, widest
-from shardwright.codegen.text.index_functions import IndexFunction
 from shardwright.ir.algebra.index import Integers
-from shardwright.ir.exchange import Exchange
 from shardwright.ir.transfers import enumerate_transfers
 
 CHUNK = 1 << 18
@@ -52,13 +46,15 @@ MOST_STEPS = 64
 
 
 @dataclass(frozen=True)
-class Routed:
-    """A forwarding form. `window`: a shape in which every tile fits, by tensor dimension.
+class ForwardingForm(Form):
+    """A forwarding form, and the data that travel. `window`: a shape in which every tile fits, by
+    tensor dimension.
 
     `slot`: the layout of a slot, or of a box of a shard. A slot contains a tile or, in the spread
     form, the source shard. The schedule's places are slots, except in two forms: in the gathered
     form they are boxes of the target shard; in the relayed form the first places are boxes of the
-    source shard, the next are boxes of the target shard, and the rest are slots.
+    source shard, the next are boxes of the target shard, and the rest are slots. `held`: the
+    contents of a slot that is not dense, for a comment.
 
     `source_reach`, `target_reach`: the extents of shards, padded so that they contain every window;
     `pads`: whether the source shard is padded; `incoming`: the most tiles of a target shard;
@@ -67,9 +63,7 @@ class Routed:
     together.
     """
 
-    facts: FormFacts
-    view: View
-    itemsize: int
+    held: ClassVar[str]
     digits: Digits
     schedule: RoutedSchedule
     window: Shape
@@ -82,17 +76,30 @@ class Routed:
     chunk_bytes: int = CHUNK
     share: float = 1.0
 
-    @staticmethod
-    def every(exchange: Exchange, itemsize: int, grid: Grid) -> Iterator[Routed]:
-        """Yield the forwarding forms that can move an exchange on a grid."""
+    @classmethod
+    @abstractmethod
+    def options(cls, delivery: Delivery, window: Shape, source_reach: Shape) -> Iterator[Option]:
+        """Yield the schedules of the form. `window`: a shape in which every tile fits;
+        `source_reach`: the extents of source shards, padded so that they contain every window."""
+
+    @classmethod
+    def every(cls, delivery: Delivery) -> Iterator[Form]:
+        """Yield the kernels of the form for a delivery. With straight hops or lines, yield only
+        those that forward tiles: whole shards would leave copies on every device along their
+        routes."""
+        exchange, grid = delivery.exchange, delivery.grid
+        assert grid is not None
+        if grid.on_lines and not delivery.senders:  # a ring would make the same moves
+            return
+        if cls.facts.spreads and (grid.straight or grid.on_lines):
+            return
         axes = range(len(exchange.dims))
         window = tuple(widest(exchange, axis) for axis in axes)
         source_reach, target_reach = reaches(exchange, window)
-        for option in options(exchange, itemsize, grid, window, source_reach):
-            yield Routed(
-                facts=option.facts,
-                view=option.slot.order if option.facts.in_place else tuple(axes),
-                itemsize=itemsize,
+        for option in cls.options(delivery, window, source_reach):
+            yield cls(
+                view=option.slot.order if cls.facts.in_place else tuple(axes),
+                itemsize=delivery.itemsize,
                 digits=grid.digits,
                 lines=grid.numbering.lines,
                 schedule=option.schedule,
@@ -107,8 +114,10 @@ class Routed:
             )
 
     @property
-    def name(self) -> str:
-        return self.facts.name
+    def kind(self) -> tuple[object, ...]:
+        apart = self.spreads and self.schedule.halves
+        kind = self.name, self.view, self.slot.order, self.slot.dense, apart
+        return *kind, self.digits, self.lines
 
     @property
     def spreads(self) -> bool:
@@ -139,10 +148,11 @@ class Routed:
         """Whether any move sends only a range of a slot along its first dimension."""
         return self.schedule.halves or self.chunks > 1
 
-    def cut_as(self, other: Routed) -> Routed:
+    def like(self, other: Form) -> Form:
         """Return this form with its moves cut into chunks if those of `other` are, whatever the
         size of a chunk."""
-        return self if other.chunks == 1 else replace(self, chunk_bytes=0)
+        is_cut = isinstance(other, ForwardingForm) and other.chunks > 1
+        return replace(self, chunk_bytes=0) if is_cut else self
 
     @cached_property
     def chunks(self) -> int:
@@ -190,10 +200,6 @@ class Routed:
         for _, hop, sizes, devices in self.hops():
             into[hop.to(devices)] += sizes
         return int(into.max(initial=0))
-
-    def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return an empty tuple: this form needs only the common index functions."""
-        return ()
 
     def figures(self, sums: Sums) -> Figures:
         """Return the form's traffic. Every hop reads one slot and writes one. If XLA packs tiles,

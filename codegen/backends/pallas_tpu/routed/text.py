@@ -8,23 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 
-from shardwright.codegen.backends.pallas_tpu.kernel_text import ProgramText, by
-from shardwright.codegen.backends.pallas_tpu.memory import View, round_up
-from shardwright.codegen.backends.pallas_tpu.routed.options import ROUTED
+from shardwright.codegen.backends.pallas_tpu.kernel_text import KernelRequest, ProgramText, by
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape
 from shardwright.codegen.backends.pallas_tpu.routed.steps import Waits, waits_of
-from shardwright.codegen.backends.pallas_tpu.routed.strategy import Routed
+from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, Lines
-from shardwright.codegen.backends.pallas_tpu.terms import KernelEnds
 from shardwright.codegen.text.context import constant_lines
 from shardwright.codegen.text.python_text import INDENT, exploded, formatted
-from shardwright.codegen.text.templates import render
-from shardwright.ir.exchange import Exchange
-
-FLAT_TILE = 4096
-"""The number of elements in a memory tile of a vector of bytes, which is a multiple of the tiles of
-wider elements."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +32,7 @@ class StepText:
     told: bool
 
     @staticmethod
-    def of(form: Routed, waits: Waits) -> StepText:
+    def of(form: ForwardingForm, waits: Waits) -> StepText:
         run, sends = waits.run, form.schedule.rounds[waits.run.turn].sends
         hops = [sent.hop for sent in sends for _ in sent.moves]
         begin = sum(len(each.moves) for each in form.schedule.rounds[: run.turn])
@@ -116,42 +107,10 @@ class RoutedText:
 
 
 @dataclass(frozen=True)
-class GatheredText:
-    """The context of the gathered form. `in_y`: the part of the target shard y that a move writes,
-    as an expression; `whole_in_y`: the part of y that holds the device's own source shard."""
+class Parts:
+    """The parts of slots and shards that the moves of a form copy, as expressions."""
 
-    forward: ForwardText
-    program: ProgramText
-    view: View
-    in_y: str
-    whole_in_y: str
-
-
-@dataclass(frozen=True)
-class RelayedText:
-    """The context of the relayed form. `in_x`, `in_y`, `in_slots`: the part of the source shard x,
-    of the target shard y and of the slots that a move copies, as expressions; `keeps`: whether any
-    device keeps a tile; `whole_in_x`, `whole_in_y`: where that tile is in both shards; `last_row`:
-    the row of `moves` for that tile; `first_arrived`, `first_slot`: the numbers of the first places
-    in y and in the slots."""
-
-    forward: ForwardText
-    program: ProgramText
-    view: View
-    in_x: str
-    in_y: str
-    in_slots: str
-    whole_in_x: str
-    whole_in_y: str
-    keeps: bool
-    last_row: int
-    first_arrived: int
-    first_slot: int
-
-
-@dataclass(frozen=True)
-class _Parts:
-    form: Routed
+    form: ForwardingForm
 
     @property
     def first(self) -> int:
@@ -169,7 +128,7 @@ class _Parts:
         moves are cut."""
         return f"moves[row + {self.first}]"
 
-    def _span(self) -> tuple[str, str]:
+    def span(self) -> tuple[str, str]:
         """Return the start and size, as expressions, of the range that a move copies along the
         first dimension of a cut slot."""
         form = self.form
@@ -181,7 +140,7 @@ class _Parts:
     def part(self) -> list[str]:
         found = ["slice(None)"] * len(self.form.slot.shape)
         if self.form.is_cut:
-            found[0] = f"pl.ds({', '.join(self._span())})"
+            found[0] = f"pl.ds({', '.join(self.span())})"
         return found
 
     def inside(self, split: Sequence[int], first: int, *, whole: bool = False) -> list[str]:
@@ -196,7 +155,7 @@ class _Parts:
                 str(shape[axis]),
             )
             if axis == 0 and self.form.is_cut and not whole:
-                more, size = self._span()
+                more, size = self.span()
                 begin += f" + {more}"
             found[axis] = f"pl.ds({begin}, {size})"
         return found
@@ -212,7 +171,8 @@ def _multiple(index: str, unit: int) -> str:
     return f"multiple({index}, {unit})" if index and unit > 1 else index
 
 
-def _at(ref: str, items: list[str]) -> str:
+def at(ref: str, items: list[str]) -> str:
+    """Return the part of a buffer at these indices, as an expression."""
     while len(items) > 1 and items[-1] == "slice(None)":
         items = items[:-1]
     lines = exploded(f"{'.' * 24}{ref}.at", items, "[]")
@@ -222,72 +182,19 @@ def _at(ref: str, items: list[str]) -> str:
     return "\n".join(lines).lstrip(".")
 
 
-def kernel_of(
-    form: Routed,
-    exchange: Exchange,
-    axes: str,
-    ends: KernelEnds,
-    program: ProgramText,
-    *,
-    keeps: bool,
-) -> str:
-    """Return the text of a form's constants and kernel."""
-    name = form.name if form.in_place else ROUTED.name
-    context = context_of(form, exchange, axes, ends, program, keeps)
-    return render(f"pallas_tpu/{name}.py.jinja", context)
+def packed_text(form: ForwardingForm, request: KernelRequest, program: ProgramText) -> RoutedText:
+    """Return the context of a form whose slots XLA packs and unpacks."""
+    exchange, parts = request.exchange, Parts(form)
+    forward = forward_text(parts, 0, at("slots", ["slot", *parts.part()]), request)
+    sides = exchange.source.local_shape, exchange.target.local_shape
+    reaches = form.source_reach, form.target_reach
+    return RoutedText(forward, program, form.window, *reaches, *map(by, sides))
 
 
-def context_of(
-    form: Routed,
-    exchange: Exchange,
-    axes: str,
-    ends: KernelEnds,
-    program: ProgramText,
-    keeps: bool,
-) -> RoutedText | GatheredText | RelayedText:
-    parts, x, y = _Parts(form), list[int](), list[int]()
-    first = parts.columns
-    if form.in_place:
-        x, y = (parts.split(side.local_shape) for side in (exchange.source, exchange.target))
-    if not form.in_place:
-        more, slot = 0, _at("slots", ["slot", *parts.part()])
-    elif form.spreads:
-        more, slot = len(y), _at("x", parts.part())
-    else:
-        more, slot = len(x) + len(y), ""
-    forward = _forward(parts, first + more, slot, axes, ends)
-    if form.in_place and form.spreads:
-        where = (_at("y", parts.inside(y, first, whole=whole)) for whole in (False, True))
-        return GatheredText(forward, program, form.view, *where)
-    if not form.in_place:
-        sides = exchange.source.local_shape, exchange.target.local_shape
-        reaches = form.source_reach, form.target_reach
-        return RoutedText(forward, program, form.window, *reaches, *map(by, sides))
-    count, shape, part = len(form.schedule.offsets), form.slot.shape, parts.part()
-    if len(shape) > 1:
-        in_slots = ["place", *part]
-    else:  # slots are stacked along one dimension, since tiled dimensions cannot be indexed
-        begin = f"multiple(place * {round_up(shape[0], FLAT_TILE)}, {FLAT_TILE})"
-        more_in, size = parts._span() if form.is_cut else ("", str(shape[0]))
-        in_slots = [f"pl.ds({begin}{' + ' if more_in else ''}{more_in}, {size})"]
-    return RelayedText(
-        forward,
-        program,
-        form.view,
-        in_x=_at("x", parts.inside(x, first)),
-        in_y=_at("y", parts.inside(y, first + len(x))),
-        in_slots=_at("slots", in_slots),
-        whole_in_x=_at("x", parts.inside(x, first, whole=True)),
-        whole_in_y=_at("y", parts.inside(y, first + len(x), whole=True)),
-        keeps=keeps,
-        last_row=forward.columns * len(form.schedule.moves),
-        first_arrived=count,
-        first_slot=2 * count,
-    )
-
-
-def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds) -> ForwardText:
-    form = parts.form
+def forward_text(parts: Parts, starts: int, part: str, request: KernelRequest) -> ForwardText:
+    """Return the context that forwarding kernels share. `starts`: the number of a move's starts in
+    shards; `part`: the part of a slot or source shard that a move copies, or "" for none."""
+    form, ends = parts.form, request.ends
     schedule, slot, shared = form.schedule, form.slot, form.schedule.is_shared
     itemsize = min(form.itemsize, 4)  # 64-bit elements move as two halves
     nbytes = f"{math.prod(slot.shape) * itemsize:,}"
@@ -301,7 +208,7 @@ def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds
         peers=ends.own("PEERS"),
         source=ends.said("source shard"),
         target=ends.said("target shard"),
-        axes=axes,
+        axes=request.host.program_axes,
         shape=slot.shape,
         held=slot.held,
         dense=slot.dense,
@@ -316,7 +223,7 @@ def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds
         slots=schedule.places,
         halves=schedule.halves,
         shared=shared,
-        columns=columns,
+        columns=parts.columns + starts,
         sends=parts.columns - 2,
         gets=parts.columns - 1,
         chunks=form.chunks,
@@ -331,19 +238,15 @@ def _forward(parts: _Parts, columns: int, part: str, axes: str, ends: KernelEnds
     )
 
 
-def _about_slot(form: Routed) -> str:
+def _about_slot(form: ForwardingForm) -> str:
     slot = form.slot
     if slot.dense:
         granule = math.prod(slot.shape[1:])
         return f"Number of 512-byte granules in a slot: ceil({math.prod(slot.held)} / {granule})."
-    if form.in_place:
-        return "The source shard." if form.spreads else "A tile."
-    if form.spreads:
-        return "The source shard as far as windows reach."
-    return "The largest tile."
+    return form.held
 
 
-def _row(form: Routed, move: Push) -> tuple[int, ...]:
+def _row(form: ForwardingForm, move: Push) -> tuple[int, ...]:
     schedule = form.schedule
     begin, extent = form.slot.part(move.halves)
     cut = (begin,) * schedule.halves + (extent,) * form.is_cut

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from shardwright.codegen.backends.pallas_tpu.all_forms import FACTS
 from shardwright.codegen.backends.pallas_tpu.facts import FormFacts
-from shardwright.codegen.backends.pallas_tpu.forms import FORMS
 from shardwright.codegen.checks.case import Case
 from shardwright.codegen.checks.compare import MismatchError, named
 from shardwright.codegen.checks.oracle import definition as oracle
@@ -41,9 +41,9 @@ def programs_of(module: ModuleType) -> tuple[Any, ...]:
 def form_of(program: Any) -> FormFacts:
     """Return the facts of a program's form. Raises MismatchError if it is unknown."""
     form: str = named(program, "form")
-    if form not in FORMS:
-        raise MismatchError(f"form: got: {form!r}, expected: {one_of(FORMS)}")
-    return FORMS[form]
+    if form not in FACTS:
+        raise MismatchError(f"form: got: {form!r}, expected: {one_of(FACTS)}")
+    return FACTS[form]
 
 
 def modules_of(module: ModuleType) -> list[ModuleType]:

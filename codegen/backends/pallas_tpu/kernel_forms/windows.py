@@ -9,13 +9,28 @@ the shard and is w wide ends at floor(u) + ceil(w) <= floor(u + w) + 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import ClassVar
 
-import numpy as np
-
 from shardwright.codegen.backends.pallas_tpu.facts import FormFacts, Kernels
-from shardwright.codegen.backends.pallas_tpu.figures import Figures, least_traffic, width
+from shardwright.codegen.backends.pallas_tpu.figures import (
+    Figures,
+    least_traffic,
+    relayout,
+    width,
+)
+from shardwright.codegen.backends.pallas_tpu.form import Delivery, Form
+from shardwright.codegen.backends.pallas_tpu.kernel_text import (
+    SENDS,
+    KernelRequest,
+    KernelText,
+    Moving,
+    ProgramText,
+    by,
+    printed,
+)
 from shardwright.codegen.backends.pallas_tpu.memory import (
     FLAT_UNIT,
     LANES,
@@ -23,12 +38,16 @@ from shardwright.codegen.backends.pallas_tpu.memory import (
     padded_elements,
     round_up,
     tile_rows,
+    views,
 )
-from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums, covered, cut
-from shardwright.codegen.text.index_functions import IndexFunction, source_at
+from shardwright.codegen.backends.pallas_tpu.pieces import Pieces, Sums
+from shardwright.codegen.backends.pallas_tpu.proofs import expect
+from shardwright.codegen.backends.pallas_tpu.window_dims import WindowDim, prove_windows
+from shardwright.codegen.moves.network.flows import flows
+from shardwright.codegen.moves.network.timeline import Copies, Sends, Stage
+from shardwright.codegen.text.index_functions import source_at
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
-from shardwright.ir.layout import DimLayout
 from shardwright.ir.tiles import DimTiles
 
 MAX_LANES = 1024
@@ -44,125 +63,33 @@ TEMPORARIES = 5
 FEWEST_ROWS = 5
 """The fewest rows of a source shard that is not padded. Shorter arrays would have smaller memory
 tiles than windows, so they are padded to 8 rows."""
+STAGED = "the result from the staging area"
+"""The name of the copy that the kernel makes once all chunks have arrived."""
+VMEM_BYTES = 16 * 2**20
+"""The VMEM that a kernel may use by default, in bytes, on every generation."""
 
 
 @dataclass(frozen=True)
-class WindowDim:
-    """One dimension of a kernel of the windows form.
-
-    `unit`: the extent of a memory tile, 1 if the dimension is not tiled; `chunk`: the extent of a
-    chunk or block; `window`: the extent that is read to shift a chunk; `chunks`: the number of
-    chunks of the widest tile; `stage`: the extent of the staging area; `step`: the offset that each
-    earlier tile adds to a tile's place there; `blocks`: the number of blocks of a target shard;
-    `meet`: the most source shards that a block overlaps; `rolled`: whether any chunk is shifted
-    along the dimension; `pad`: the padding of a source shard to whole units.
-    """
-
-    pieces: Pieces
-    unit: int
-    chunk: int
-    window: int
-    chunks: int
-    stage: int
-    step: int
-    blocks: int
-    meet: int
-    rolled: bool
-    pad: int
-
-    @staticmethod
-    def of(
-        tiles: DimTiles, pieces: Pieces, unit: int = 1, chunk: int = 1, more: int = 0
-    ) -> WindowDim:
-        """Return a dimension cut into chunks. If any tile does not start at a whole unit of its
-        source shard, or at a block of its target shard, chunks are shifted along the dimension, and
-        windows are wider than chunks by `more`."""
-        widest = int(pieces.width.max())
-        into_source = (pieces.low - pieces.source_low) % unit
-        into_target = (pieces.low - pieces.target_low) % unit
-        step = unit if into_target.any() and unit > 1 else 0
-        within_block = (pieces.low - pieces.target_low) % chunk
-        rolled = unit > 1 and bool(into_source.any() or within_block.any())
-        return WindowDim(
-            pieces=pieces,
-            unit=unit,
-            chunk=chunk,
-            window=chunk + more if rolled else chunk,
-            chunks=-(-widest // chunk),
-            stage=max(int(_ends(pieces, unit, step).max()), round_up(tiles.target.size, unit)),
-            step=step,
-            blocks=-(-tiles.target.size // chunk),
-            meet=_meet(tiles.source, tiles.target, chunk),
-            rolled=rolled,
-            pad=round_up(tiles.source.size, unit) - tiles.source.size,
-        )
-
-    def sent(self) -> Integers:
-        """Return the number of elements that the sender of each piece reads along the dimension:
-        the whole units that cover its chunks."""
-        number, low, high = cut(self.pieces.low, self.pieces.high, self.pieces.low, self.chunk)
-        start = self.pieces.source_low[number]
-        return self._summed(number, covered(low - start, high - start, self.unit))
-
-    def staged(self) -> Integers:
-        """Return each piece's extent on the wire and in the staging area."""
-        return self.taken(self.pieces.width)
-
-    def taken(self, width: Integers) -> Integers:
-        """Return the widths of pieces, rounded up to whole units."""
-        return covered(0 * width, width, self.unit)
-
-    def unpacked(self, from_stage: bool) -> Integers:
-        """Return the number of elements of each piece that blocks read along the dimension, from
-        the staging area or from the source shard."""
-        pieces = self.pieces
-        number, low, high = cut(pieces.low, pieces.high, pieces.target_low, self.chunk)
-        start = (pieces.low if from_stage else pieces.source_low)[number]
-        return self._summed(number, covered(low - start, high - start, self.unit))
-
-    def cuts(self) -> Integers:
-        chunks: Integers = -(-self.pieces.width // self.chunk)
-        return chunks
-
-    def _summed(self, number: Integers, values: Integers) -> Integers:
-        return np.bincount(number, values, self.pieces.low.size).astype(np.int64)
-
-
-def _ends(pieces: Pieces, unit: int, step: int) -> Integers:
-    into = (pieces.low - pieces.target_low) // unit * unit
-    ends: Integers = into + pieces.band * step + covered(0 * pieces.low, pieces.width, unit)
-    return ends
-
-
-def _meet(source: DimLayout, target: DimLayout, chunk: int) -> int:
-    if chunk == 1 or source.parts == 1:
-        return 1
-    full = target.intervals[1] > target.intervals[0]
-    low, high = (end[full] for end in target.intervals)
-    _, start, end = cut(low, high, low, chunk)
-    first, last = source.owners(start, end)
-    return int(np.max(last - first)) + 1
-
-
-@dataclass(frozen=True)
-class Windows:
+class Windows(Form):
     """The windows form of an exchange. `dims`: its dimensions, in view order; `few_rows`: the
     number of rows to which a source shard with fewer rows is padded."""
 
     facts: ClassVar[FormFacts] = FormFacts(
         name="windows",
+        rank=2,
         does="chunks of tiles are shifted in VMEM into a staging area, and assembled from there",
         kernels=Kernels(("unpack_kernel",), ("tiling", "slots"), ("push_kernel",)),
         buffers="staged",
+        support=("pallas_shifts", "pallas_windows"),
     )
-    view: View
-    itemsize: int
     dims: tuple[WindowDim, ...]
     few_rows: int
 
-    @property
-    def name(self) -> str:
-        return self.facts.name
+    @classmethod
+    def every(cls, delivery: Delivery) -> Iterator[Form]:
+        sums = delivery.exchange.once(Sums)
+        for view in views(len(delivery.exchange.dims)):
+            yield Windows.of(sums, delivery.itemsize, view)
 
     @staticmethod
     def of(sums: Sums, itemsize: int, view: View) -> Windows:
@@ -195,10 +122,6 @@ class Windows:
             WindowDim.of(tiles[-1], pieces[-1], LANES, lanes, LANES),
         )
         return Windows(view, itemsize, dims, source_rows - tiles[-2].source.size)
-
-    def functions(self, exchange: Exchange) -> tuple[IndexFunction, ...]:
-        """Return the index functions that this form needs in addition to the common ones."""
-        return (source_at(exchange),)
 
     @property
     def unit(self) -> tuple[int, ...]:
@@ -290,6 +213,7 @@ class Windows:
             staging_bytes=self.itemsize * math.prod(self.stage) if wire else 0,
             vmem_bytes=self.vmem_bytes,
             chunks=words * (chunks + blocks),
+            relayout_bytes=relayout(exchange, self.itemsize, self.view),
         )
 
     def _padded_rows(self, sums: Sums) -> int:
@@ -302,3 +226,140 @@ class Windows:
         more = tuple(s + self.few_rows * (axis == rows) for axis, s in enumerate(shape))
         copied = sum(padded_elements(s, self.view, self.itemsize) for s in (shape, more))
         return self.itemsize * copied * layout.mesh.size
+
+    def moves(self, figures: Figures, exchange: Exchange, *, reduces: bool) -> Iterator[Stage]:
+        sends, devices = partial(flows, exchange, self.itemsize, self.taken), exchange.ranks.size
+        first, after = self.traffic(exchange.once(Sums))
+        starts = figures.starts(devices)
+        yield Sends("chunks of tiles", sends, first / devices, starts=starts)
+        yield Copies(STAGED, after / devices)
+
+    def prove(self, exchange: Exchange) -> None:
+        expect(self.vmem_bytes <= VMEM_BYTES, f"windows take {self.vmem_bytes} bytes of VMEM")
+        super().prove(exchange)
+
+    def prove_dim(self, place: int, pieces: Pieces, tiles: DimTiles, about: str) -> None:
+        prove_windows(self.dims[place], self.stage[place], pieces, tiles, about)
+
+    def text(self, request: KernelRequest) -> KernelText:
+        exchange, ends, moving = request.exchange, request.ends, Moving.of(request)
+        program = ProgramText.of(self.name, ends, request.settings(sends=moving.sends))
+        context = WindowsText.of(self, exchange, moving, program)
+        integers = {"digits_of", "div", "is_full", "maximum", "minimum", "rem"}
+        rounds = "floor_to" in " ".join(context.starts)
+        staging = ("Chunk", *(("floor_to",) if rounds else ())) if moving.sends else ()
+        calls = {
+            "pallas_windows": (*STEPS, *staging),
+            "pallas_shifts": ("fill", "merge") if moving.sends else ("merge",),
+            "pallas_peers": tuple(integers | ({*SENDS, "multiple"} if moving.sends else set())),
+        }
+        libraries, more = ("jnp", "lax", "np", "pl", "pltpu"), (source_at(exchange),)
+        return request.kernel(calls, libraries, printed("windows", context), functions=more)
+
+
+FORM = Windows
+
+STEPS = (
+    "Part",
+    "Tiling",
+    "Windows",
+    "cut",
+    "in_int32",
+    "moved_by",
+    "units_at",
+    "units_of",
+    "within",
+)
+"""The names of `pallas_windows` that kernels of the windows form use."""
+
+
+@dataclass(frozen=True)
+class NestedDim:
+    """A source dimension with a nested split into `parts` shards."""
+
+    axis: int
+    parts: int
+
+
+@dataclass(frozen=True)
+class TilingText:
+    """The arguments of `Tiling` in the support module `pallas_windows`."""
+
+    unit: tuple[int, ...]
+    chunk: tuple[int, ...]
+    window: tuple[int, ...]
+    blocks: tuple[int, ...]
+    meet: tuple[int, ...]
+    chunks: tuple[int, ...]
+    stage: tuple[int, ...]
+    rolled: tuple[int, ...]
+    more_rows: int
+
+
+@dataclass(frozen=True)
+class WindowsText:
+    """The context of the two kernels of the windows form. `starts`: for each dimension, the offset
+    to subtract from a piece's tensor indices to get its place in the staging area; `block_at`: the
+    indices of a block's first element; `chunks`: the number of chunks of the largest tile;
+    `visits`: the most parts that make up a block; `steps`: the most parts that make up a target
+    shard; `apart`: whether tiles are further apart in the staging area than in the target shard;
+    `slots`: the most chunks in flight."""
+
+    moving: Moving
+    program: ProgramText
+    tiling: TilingText
+    widest_tile: str
+    target_extents: str
+    view: View
+    starts: tuple[str, ...]
+    block_at: str
+    chunks: int
+    visits: int
+    steps: int
+    nested: tuple[NestedDim, ...]
+    apart: bool
+    slots: int = SLOTS
+
+    @property
+    def rank(self) -> int:
+        return len(self.view)
+
+    @staticmethod
+    def of(form: Windows, exchange: Exchange, moving: Moving, program: ProgramText) -> WindowsText:
+        places = (f"block[{form.view.index(axis)}][0]" for axis in range(len(form.view)))
+        visits = math.prod(form.meet) * moving.pieces
+        dims = enumerate(exchange.source.dims)
+        named = (field.name for field in fields(TilingText) if field.name != "more_rows")
+        return WindowsText(
+            moving=moving,
+            program=program,
+            tiling=TilingText(
+                **{name: getattr(form, name) for name in named}, more_rows=form.few_rows
+            ),
+            widest_tile=by(form.tile),
+            target_extents=by([exchange.target.local_shape[axis] for axis in form.view]),
+            view=form.view,
+            starts=tuple(_start(form, exchange, place) for place in range(len(form.view))),
+            block_at=", ".join(places),
+            chunks=math.prod(form.chunks),
+            visits=visits,
+            steps=math.prod(form.blocks) * visits,
+            nested=tuple(NestedDim(axis, dim.parts) for axis, dim in dims if not dim.is_flat),
+            apart=any(dim.step for dim in form.dims),
+        )
+
+
+def _start(form: Windows, exchange: Exchange, place: int) -> str:
+    """Return the offset to subtract from a piece's tensor indices along a dimension to get its
+    place in the staging area: its place in the target shard, rounded down to a unit, plus a step
+    for each earlier piece."""
+    axis, dim, rule = form.view[place], form.dims[place], exchange.rule
+    low, start = f"box[{2 * axis}]", f"whole[{2 * axis}]"
+    if dim.unit > 1:
+        start = f"{low} - floor_to({low} - {start}, {dim.unit})"
+    if not dim.step:
+        return start
+    before = f"(shard[{axis}] - met[{2 * axis}])"
+    if rule.pieces > 1 and rule.cut == axis:
+        before = f"({before} * {rule.pieces} + piece)"
+    return f"{start} - {before} * {dim.step}"

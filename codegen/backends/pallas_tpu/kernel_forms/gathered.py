@@ -9,28 +9,82 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from shardwright.codegen.backends.pallas_tpu.direct import Direct, tiling
 from shardwright.codegen.backends.pallas_tpu.facts import FORWARDING, FormFacts
-from shardwright.codegen.backends.pallas_tpu.memory import View, views
+from shardwright.codegen.backends.pallas_tpu.form import Delivery
+from shardwright.codegen.backends.pallas_tpu.kernel_forms.direct import Direct
+from shardwright.codegen.backends.pallas_tpu.kernel_text import KernelRequest, ProgramText
+from shardwright.codegen.backends.pallas_tpu.memory import View, tiling, views
 from shardwright.codegen.backends.pallas_tpu.routed.grid import numbered
+from shardwright.codegen.backends.pallas_tpu.routed.kernel import ForwardingKernel
+from shardwright.codegen.backends.pallas_tpu.routed.options import Option, of_shards
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import RoutedSchedule
+from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape, Slot
+from shardwright.codegen.backends.pallas_tpu.routed.text import ForwardText, Parts, at, forward_text
 from shardwright.codegen.backends.pallas_tpu.routed.ways import Digits, added
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange, positions_of
 from shardwright.ir.layout import DimLayout, Layout
 
-GATHERED = FormFacts(
-    name="gathered",
-    does="source shards go from device to device, each to its place in target shards",
-    kernels=FORWARDING,
-    buffers="shards",
-    in_place=True,
-    forwards=True,
-    spreads=True,
-)
+
+class Gathered(ForwardingKernel):
+    """The gathered form of an exchange."""
+
+    facts: ClassVar[FormFacts] = FormFacts(
+        name="gathered",
+        rank=6,
+        does="source shards go from device to device, each to its place in target shards",
+        kernels=FORWARDING,
+        buffers="shards",
+        support=("pallas_aligned",),
+        in_place=True,
+        forwards=True,
+        spreads=True,
+    )
+    held: ClassVar[str] = "The source shard."
+
+    @classmethod
+    def options(cls, delivery: Delivery, window: Shape, source_reach: Shape) -> Iterator[Option]:
+        exchange, itemsize = delivery.exchange, delivery.itemsize
+        assert delivery.grid is not None
+        for view in views_in(exchange, itemsize):
+            slot = Slot.viewed(exchange.source.local_shape, itemsize, view)
+            for option in of_shards(delivery, slot):
+                digits = delivery.grid.digits
+                if not misplaced(option.schedule, digits, exchange, view, itemsize):
+                    yield option
+
+    def prove_places(self, exchange: Exchange, widths: Integers) -> None:
+        wrong = misplaced(self.schedule, self.digits, exchange, self.view, self.itemsize)
+        self.expect(not wrong, wrong)
+        shape = tuple(exchange.source.local_shape[axis] for axis in self.view)
+        self.expect(self.slot.shape == shape, "a source shard is not sent whole")
+
+    def context(self, request: KernelRequest, program: ProgramText) -> GatheredText:
+        parts = Parts(self)
+        y = parts.split(request.exchange.target.local_shape)
+        forward = forward_text(parts, len(y), at("x", parts.part()), request)
+        where = (at("y", parts.inside(y, parts.columns, whole=whole)) for whole in (False, True))
+        return GatheredText(forward, program, self.view, *where)
+
+
+FORM = Gathered
+
+
+@dataclass(frozen=True)
+class GatheredText:
+    """The context of the gathered form. `in_y`: the part of the target shard y that a move writes,
+    as an expression; `whole_in_y`: the part of y that holds the device's own source shard."""
+
+    forward: ForwardText
+    program: ProgramText
+    view: View
+    in_y: str
+    whole_in_y: str
 
 
 def views_in(exchange: Exchange, itemsize: int) -> Iterator[View]:
