@@ -66,6 +66,21 @@ def review_page(
     return "\n\n".join(sections) + "\n"
 
 
+def calls_of(plan: Plan) -> dict[str, str]:
+    """Return the call of a module, as part of a sentence, by the package of its arrays."""
+    before, after = plan.reshard.source.mesh, plan.reshard.target.mesh
+    apart = {*before.device_ids} != {*after.device_ids}
+    to = ", target_mesh=target_mesh" if apart else ""
+    layouts = plan.outline.source, plan.outline.target
+    is_even = all(dim.is_even for layout in layouts for dim in layout.dims)
+    x, start, end = ("x", "", "") if is_even else ("pad(x)", "unpad(", ")")
+    return {
+        "jax": f"in JAX `y = {start}reshard({x}, mesh{to}){end}`, {x} sharded as "
+        "`source_sharding(mesh)`",
+        "torch": "in torch `y = reshard(shard, group)` on every rank",
+    }
+
+
 COMMANDS = (
     "shardwright verify {}  # against an oracle",
     "shardwright check .  # against a new emission",
@@ -152,14 +167,14 @@ def _steps(plan: SteppedPlan) -> tuple[str, ...]:
 
 def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
     exchange, title = plan.exchange, "## Who sends what to whom"
-    said = senders(exchange)
+    said = senders(exchange) if exchange.source.replicas > 1 else []
     if plan.devices > ENUMERATED_DEVICES:
-        return title, _paragraph(" ".join((*said, not_enumerated(plan))))
+        return title, *_sentences([*said, not_enumerated(plan)])
     pairs = permutation(plan)
     if pairs:
         return (
             title,
-            _paragraph(" ".join(said)),
+            *_sentences(said),
             _block(line.removeprefix("    ") for line in pairs),
         )
     dims = cut_dims(exchange)
@@ -167,7 +182,11 @@ def _exchanged(plan: DirectPlan) -> tuple[str, ...]:
         said.append(f"{along_text(dims)}.")
     rows, count = device_rows(plan, dims)
     more = (more_text(count, len(rows), "devices"),) if count > len(rows) else ()
-    return title, _paragraph(" ".join(said)), _markdown(DEVICE_HEADINGS, rows), *more
+    return title, *_sentences(said), _markdown(DEVICE_HEADINGS, rows), *more
+
+
+def _sentences(said: Sequence[str]) -> tuple[str, ...]:
+    return (_paragraph(" ".join(said)),) if said else ()
 
 
 def _markdown(headings: Row, rows: Iterable[Row]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from shardwright.codegen.registry import DUTIES
 from shardwright.ir.errors import InputError, one_of, unknown
@@ -67,12 +67,18 @@ def check_matmul_features(names: Iterable[str]) -> None:
             )
 
 
-def feature_lines(backend: str, known: Iterable[str], features: Iterable[str]) -> tuple[str, ...]:
-    """Return lines for the review page: the features that a module has, and the features that it
-    could have."""
-    had = [name for name in known if name in {*features}]
-    others = [name for name in known if name not in had]
-    said = [f"{backend} has the feature{'s' * (len(had) > 1)} {', '.join(had)}"] if had else []
-    if others:
-        said.append(f"{'' if had else backend + ': '}`--feature` can add {', '.join(others)}")
-    return ("; ".join(said),) if said else ()
+def feature_lines(known: Mapping[str, Sequence[str]], features: Iterable[str]) -> tuple[str, ...]:
+    """Return lines for the review page: the features that modules have, and those that they could
+    have. `known`: the features that a module of each backend can have.
+
+    >>> feature_lines({"pallas_tpu": ("gradient", "vmap"), "jax_xla": ("vmap",)}, ["gradient"])
+    ('features: gradient (pallas_tpu)', '`--feature` can add vmap (pallas_tpu); vmap (jax_xla)')
+    """
+    asked = {*features}
+    had = {name: [each for each in every if each in asked] for name, every in known.items()}
+    more = {name: [each for each in every if each not in asked] for name, every in known.items()}
+    pairs = (("features:", had), ("`--feature` can add", more))
+    lists = (
+        (start, [f"{', '.join(e)} ({n})" for n, e in own.items() if e]) for start, own in pairs
+    )
+    return tuple(f"{start} {'; '.join(listed)}" for start, listed in lists if listed)

@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "8787a7934dcadb32",
     "pallas_tpu": "0dbb6905de1a6bf3",
-    "triton_gpu": "c09078ba12400833",
+    "triton_gpu": "62c5f8d3858d2b14",
 }
 
 

@@ -51,7 +51,8 @@ class DTensors:
 
         own, shape = self._own, self._own.shape
         if not isinstance(x, DTensor):
-            raise ValueError(f"got {type(x).__name__}, expected a DTensor")
+            hint = "for the shard of this rank, call reshard"
+            raise ValueError(f"got {type(x).__name__}, expected a DTensor; {hint}")
         before, after = (tuple(map(_placement, dims)) for dims in self._dims)
         # `from_local` gives a scalar the shape of its local tensor: (0,) on a rank without a shard.
         if tuple(x.shape) not in (shape, shape or (0,)) or _placements(x) != before:

@@ -49,7 +49,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "c09078ba12400833", __name__)
+require("triton_gpu", "62c5f8d3858d2b14", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -339,8 +339,6 @@ def test_review_page() -> None:
 
             ## Who sends what to whom
 
-            Each tile has one holder, which sends it.
-
             | device | before | after | receives | bytes |
             | --- | --- | --- | --- | --- |
             | 0 | [0, 3) x [0, 2) | [0, 2) x [0, 3) | [0, 2) x [2, 3) from 1 | 8 |

@@ -23,7 +23,7 @@ from shardwright.codegen.operations.emit.ways import plan_json, reduced_by, ring
 from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.registry import DEFAULT_BACKENDS, MULTIPLYING
-from shardwright.codegen.show.review import RINGS, review_page
+from shardwright.codegen.show.review import RINGS, calls_of, review_page
 from shardwright.codegen.show.rings import rings_svg
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
@@ -103,6 +103,7 @@ class Bundle(Drawn):
                 tables=self._tables(),
                 backward=backward,
                 takes=(
+                    *self._reading_lines(),
                     *(f"{backend} reduces terms with {way}" for backend, way in ways),
                     *page_lines(self.plan, self.backends),
                     *self._feature_lines(),
@@ -116,13 +117,16 @@ class Bundle(Drawn):
             **pictures,
         }
 
+    def _reading_lines(self) -> tuple[str, ...]:
+        """Return how to call the modules, and the order in which to read one."""
+        packages = {each for name in self.backends for each in registry.runtime(name).packages}
+        calls = [call for package, call in calls_of(self.plan).items() if package in packages]
+        then = "" if self.single_file else ", then its imports from `_support`"
+        return f"Call {'; '.join(calls)}.", f"Read a module from its docstring down{then}."
+
     def _feature_lines(self) -> tuple[str, ...]:
         asked = (*self.features, *(["gradient"] if self.gradient else []))
-        return tuple(
-            line
-            for name in self.backends
-            for line in feature_lines(name, self._features_of(name), asked)
-        )
+        return feature_lines({name: self._features_of(name) for name in self.backends}, asked)
 
     def _features_of(self, backend: str) -> tuple[str, ...]:
         lacking = registry.backend(backend).lacks(self.plan)
