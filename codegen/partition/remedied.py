@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.ops.layout import LocalLayout
-from shardwright.codegen.partition.local.flow import ValueFlow
+from shardwright.codegen.partition.local.flow import Asked, ValueFlow
 from shardwright.codegen.partition.local.remedies import (
     argument_layout,
     arguments_of,
@@ -23,6 +23,7 @@ from shardwright.codegen.partition.local.remedies import (
     results_of,
     scattered,
 )
+from shardwright.codegen.partition.local.repeated import Repetition
 from shardwright.codegen.partition.local.steps import LocalProgram, MoveValue
 from shardwright.codegen.partition.local.together import rows_of
 from shardwright.ir.errors import InputError
@@ -74,6 +75,7 @@ class _Remedies:
             yield from self._of_result()
             yield from self._of_constraints()
             yield from self._of_value()
+            yield from self._of_repeated()
 
     @property
     def _before(self) -> LocalLayout:
@@ -145,17 +147,27 @@ class _Remedies:
         return replace(self.given, body=body, values=tuple(values))
 
     def _of_value(self) -> Iterator[Remedied]:
-        for layout in self._wanted() if self._value < len(self.given.values) else ():
-            sharding = self.local.axes.sharding(layout)
-            new = len(self.given.values)
-            old = self.given.values[self._value]
-            body = _constrained(self.given.body, self._value, new, sharding)
-            if body == self.given.body:
-                continue
+        for layout in self._wanted():
+            yield from self._constraint(Asked(self._value, layout), self._name)
+
+    def _of_repeated(self) -> Iterator[Remedied]:
+        found = Repetition(ValueFlow(self.local)).after(self.step)
+        kept = None if found is None or found.alike > 1 else found.kept
+        written = None if kept is None else self.local.program.values[kept.value].written
+        if kept is not None and written is not None:
+            yield from self._constraint(kept, written.text)
+
+    def _constraint(self, asked: Asked, name: str) -> Iterator[Remedied]:
+        """Yield the program in which a value has a layout where it is made."""
+        if asked.value >= len(self.given.values):
+            return
+        sharding = self.local.axes.sharding(asked.layout)
+        new, old = len(self.given.values), self.given.values[asked.value]
+        body = _constrained(self.given.body, asked.value, new, sharding)
+        if body != self.given.body:
             made = Value(f"{old.name}_asked", old.shape, old.dtype, sharding, old.line)
-            values = (*self.given.values, made)
-            said = f"{self._name} as {sharding}"
-            yield Remedied(replace(self.given, body=body, values=values), said, (self._value,))
+            given = replace(self.given, body=body, values=(*self.given.values, made))
+            yield Remedied(given, f"{name} as {sharding}", (asked.value,))
 
     @property
     def _name(self) -> str:

@@ -51,6 +51,7 @@ def _lines(
     yield f"The busiest device receives {size} in {counted}{_in_all(seconds, topology)}."
     yield f"Its computation costs as much as receiving {_computed(program)}."
     yield from (f"{said[0].upper()}{said[1:]}." for said in _bound(program))
+    yield from _repeated(found)
     yield "`jax_spmd.py` is the program, `plan.json` has these rows."
     if program.padding:
         yield (
@@ -59,7 +60,7 @@ def _lines(
         )
     if any(each.saving for each in found):
         yield "A remedy lowers the bytes of its own row; it may add more to other rows."
-    if any(each.remedy.startswith("constrain ") for each in found):
+    if any("constrain " in each.remedy for each in found):
         yield from _notation(program.mesh)
     yield from _usage(program, name)
     if found:
@@ -76,6 +77,14 @@ def _lines(
     for warning in program.warnings:
         yield ""
         yield f"- {warning}"
+
+
+def _repeated(found: Sequence[Communication]) -> Iterator[str]:
+    """Yield the work that devices repeat, each with the communication after which they do."""
+    for each in found:
+        if each.repeated:
+            said = each.repeated.replace(" then repeat ", " repeat ")
+            yield f"{said[0].upper()}{said[1:]}, after C{each.number}."
 
 
 def _notation(mesh: Mesh) -> Iterator[str]:

@@ -318,3 +318,30 @@ def test_a_remedy_names_what_the_user_can_change(mode: str) -> None:
         else:
             assert words[0] in ("return", "nothing:", "nothing"), each.remedy
             assert bool(each.saving) is (words[0] == "return")
+
+
+def test_work_that_devices_repeat_after_a_gather_has_a_remedy() -> None:
+    """Rows are looked up in a table whose columns have the axis of the rows, which Shardy then
+    gathers: every device computes with all of them."""
+
+    def loss(table: Any, w: Any, at: Any) -> Any:
+        x = table[at] * 2.0
+        for _ in range(3):
+            x = jax.nn.softmax((x @ w) @ (x @ w).T) @ x
+        return x.sum()
+
+    f32, i32 = jnp.float32, jnp.int32
+    avals = [jax.ShapeDtypeStruct(*each) for each in (((64, 32), f32), ((32, 32), f32))]
+    mesh, rows = sw.Mesh({"d": 4}), jax.ShapeDtypeStruct((16,), i32)
+    given: Any = ('[{}, {"d"}]', "[{}, {}]", '[{"d"}]')
+    made = sw.partition(loss, *avals, rows, mesh=mesh, mode="as_shardy", in_shardings=given)
+    first = made.communications[0]
+    assert re.search(
+        r'; the devices along "d" then repeat \d\d % of the computation$', first.reason
+    )
+    shared = re.search(r"; to share the repeated work, (constrain .*)$", first.remedy)
+    assert shared
+    assert shared[1].startswith('constrain `table[at]` to [{"d"}, {}] at ')
+    assert first.repeated in first.reason
+    _, best = next(each for each in made.remedies(1) if each[0] == '`table[at]` as [{"d"}, {}]')
+    assert best.computed < 0.5 * made.computed

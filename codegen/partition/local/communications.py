@@ -12,6 +12,7 @@ from types import MappingProxyType
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.flow import ValueFlow
 from shardwright.codegen.partition.local.remedies import Remedy, remedy
+from shardwright.codegen.partition.local.repeated import Repetition
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.local.steps import LocalProgram, where_taken
 from shardwright.codegen.partition.local.together import rows_of
@@ -42,6 +43,7 @@ class Communication:
     where: str = ""  # how often it runs in a branch or a loop of unknown length: "each iteration"
     rounds: int = 1  # the number of collectives, which run one after another
     values: int = 1  # the number of values
+    repeated: str = ""  # the work that devices repeat after it, in words
 
     @property
     def bytes(self) -> int:
@@ -104,10 +106,17 @@ def communications(program: LocalProgram) -> dict[int, Communication]:
 
 def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
     where, flow = where_taken(program), ValueFlow(program)
+    repetition = Repetition(flow)
     for number, (run, times) in enumerate(rows_of(program), 1):
         step, *_ = run
         change, values = step.change, [program.of(each.operand) for each in run]
         mended = _most([remedy(flow, each) for each in run])
+        again = repetition.after(step)
+        reasons = [joined_reasons([each.reason for each in run])]
+        remedies = [mended.text]
+        if again is not None:
+            reasons.append(again.reason)
+            remedies += filter(None, [repetition.remedy(again)])
         types = (
             notation(value.dtype, value.shape, each.change.after)
             for value, each in zip(values, run, strict=True)
@@ -123,12 +132,13 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 sum(each.change.received for each in run),
                 times,
                 "" if step.line is None else str(step.line),
-                joined_reasons([each.reason for each in run]),
-                mended.text,
+                "; ".join(reasons),
+                "; ".join(remedies),
                 mended.saved * times,
                 where.get(step.result, ""),
                 change.collectives,
                 len(run),
+                "" if again is None else again.reason,
             ),
         )
 

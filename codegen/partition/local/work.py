@@ -29,16 +29,17 @@ def received(program: LocalProgram) -> int:
 def computed(program: LocalProgram) -> float:
     """Return the cost of a device's computation, as the bytes that it could receive in that time.
     An op in a scan counts once per iteration, in a loop of unknown length once."""
-    return sum(_work(program, step) * times for step, times in _computes(program))
+    return sum(work(program, step) * times for step, times in computes(program))
 
 
-def _work(program: LocalProgram, step: Compute) -> float:
+def work(program: LocalProgram, step: Compute) -> float:
+    """Return the cost of one run of a step on a device."""
     layouts = (program.values[v].layout for v in (*step.operands, *step.results))
     splits = splits_of(step.op, program.program.values, program.axes)
     return splits.whole_work / program.axes.parts_of({n for each in layouts for n in each.used})
 
 
-def _computes(program: LocalProgram) -> Iterator[tuple[Compute, int]]:
+def computes(program: LocalProgram) -> Iterator[tuple[Compute, int]]:
     """Yield the ops of a program that have no bodies, each with the number of times that it
     runs."""
     calls = Counter(s.function for s in program.body.steps if isinstance(s, CallFunction))
