@@ -8,7 +8,7 @@ their sum, maximum or minimum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 Names = tuple[str, ...]
@@ -35,6 +35,19 @@ class LocalLayout:
         """Return this layout with dimension `dim` split by the pieces `names`."""
         dims = (*self.dims[:dim], tuple(names), *self.dims[dim + 1 :])
         return LocalLayout(dims, self.partial, self.operator)
+
+    def scattered(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Iterator[LocalLayout]:
+        """Yield the layouts to which a reduce-scatter leads: each splits one dimension of the sum
+        along the pieces `partial`, if these make equal shards.
+
+        >>> found = LocalLayout((("d",), (), ()), ("t",)).scattered((4, 3, 6), {"d": 2, "t": 2})
+        >>> [str(each) for each in found]
+        ['[{"d", "t"}, {}, {}]', '[{"d"}, {}, {"t"}]']
+        """
+        for dim, names in enumerate(self.dims if self.operator == "sum" and self.partial else ()):
+            more = (*names, *self.partial)
+            if fitting(more, shape[dim], sizes) == more:
+                yield self.whole.with_dim(dim, more)
 
     def local(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape of a shard of a tensor of this shape."""

@@ -1,4 +1,5 @@
-"""Where the search of `cheapest` starts, and that no start is cheaper than what it finds."""
+"""Where the search of `cheapest` starts, that no start is cheaper than what it finds, and its last
+step."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from shardwright.codegen.partition.local.cheapest import cheapest
 from shardwright.codegen.partition.local.communications import communications
 from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.lower import lower
+from shardwright.codegen.partition.local.price_search import PriceSearch
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
 from shardwright.codegen.partition.local.shardy import as_shardy, propagated_choices
@@ -76,11 +78,11 @@ def without_devices(**axes: int) -> Any:
     return jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=kinds)
 
 
-def of_model(strategy: str) -> Any:
+def of_model(strategy: str, mode: str = "cheapest") -> Any:
     """A training step of a transformer layer, sharded in one of the ways of `models`."""
     fn, avals, inputs, outputs, mesh = models.case("layer_step", strategy)
     sides = {"in_shardings": inputs, "out_shardings": outputs}
-    return sw.partition(fn, *avals, mesh=mesh, mode="cheapest", **sides)
+    return sw.partition(fn, *avals, mesh=mesh, mode=mode, **sides)
 
 
 def of_random(seed: int) -> Any:
@@ -159,3 +161,33 @@ def test_without_the_rule_an_idea_receives_more(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(searched, "_runs", lambda local: 0)
     plans = [plans_of(seed) for seed in SEEDS]
     assert any(received(seeded) > received(plain) for plain, seeded in plans)
+
+
+SHARED, REPEATED = 149 * 2**20, 160 * 2**20
+"""Costs of a transformer layer's step: at most that with reduce-scatters, so that devices share the
+computation behind a sum, and at least that with all-reduces, so that every device repeats it."""
+
+
+@pytest.mark.parametrize("strategy", ["dp", "fsdp+tp"])
+def test_reduce_scatters_share_computation(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under `fsdp+tp` they receive more bytes than all-reduces, but less than `as_shardy`."""
+    monkeypatch.setattr(models, "jax_mesh", without_devices)
+    found = of_model(strategy).local
+    assert price(found) <= SHARED
+    assert received(found) <= received(of_model(strategy, "as_shardy").local)
+
+
+def test_without_the_step_every_device_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "jax_mesh", without_devices)
+    monkeypatch.setattr(PriceSearch, "spread", PriceSearch.settle)
+    assert price(of_model("dp").local) >= REPEATED
+
+
+def test_reduce_scatters_receive_no_more_than_as_shardy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the plans of `as_shardy` receive nothing."""
+    monkeypatch.setattr(models, "jax_mesh", without_devices)
+    own, of_plan = received(of_model("fsdp+tp", "as_shardy").local), searched.received
+    monkeypatch.setattr(
+        searched, "received", lambda local: of_plan(local) if of_plan(local) != own else 0
+    )
+    assert price(of_model("fsdp+tp").local) >= REPEATED

@@ -9,11 +9,12 @@ lowers the cost. On a topology, latencies may hide the saving of a single change
 starts from the result that it finds when only bytes count.
 
 Then it tries the plans that `as_shardy` compares and the ideas of `seeds.py`: it improves each of
-them op by op, and the cheapest one fully. Received bytes are exact, but
-computation is an estimate, because compilers fuse ops. So a plan found from one of them is used
-only if it costs less than the plan found before and receives no more bytes. For the same reason
-small updates, such as that of a bias, are finally computed whole on every device if devices then
-receive fewer bytes.
+them op by op, and the cheapest one fully. Received bytes are exact, but computation is an estimate,
+because compilers fuse ops. So a plan found from one of them is used only if it costs less than the
+plan found before and receives no more bytes. Then the search replaces all-reduces by
+reduce-scatters where this lowers the cost. Where it saves enough, devices may then receive more
+bytes, but never more than the plans of `as_shardy`. Finally small updates, such as that of a bias,
+are computed whole on every device if devices then receive fewer bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from shardwright.codegen.partition.local.costs import Costs
 from shardwright.codegen.partition.local.idle import without_idle_constraints
 from shardwright.codegen.partition.local.late import with_late_sums
 from shardwright.codegen.partition.local.lower import Choice, lower
-from shardwright.codegen.partition.local.price_search import PriceSearch
+from shardwright.codegen.partition.local.price_search import EXTRA, PriceSearch
 from shardwright.codegen.partition.local.priced_plan import PricedPlan
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
@@ -69,14 +70,40 @@ def _searched(
     best = min(found, key=PricedPlan.by_price)
     if not ratings.seeded:
         return search.received_less(search.rounded_less(best))
+    lowered = partial(_lowered, program, axes, ratings)
     starts: list[Callable[[], None]] = [partial(search.start, each) for each in shardy]
     starts += seeds(costs, bound)
     settled = [search.plan(start, search.settle) for start in starts]
     settled.sort(key=PricedPlan.by_price)
     ideas = (search.improved(settled[0]), *settled)
     better = [plan for plan in ideas if plan.price < best.price]
-    chosen = _first_sure(better, best, partial(_lowered, program, axes, ratings))
+    chosen = _spread(search, _first_sure(better, best, lowered), starts[: len(shardy)], lowered)
     return search.received_less(search.rounded_less(chosen))
+
+
+def _spread(
+    search: PriceSearch,
+    best: PricedPlan,
+    shardy: Sequence[Callable[[], None]],
+    lowered: Callable[[PricedPlan], LocalProgram],
+) -> PricedPlan:
+    """Return a plan with reduce-scatters in place of all-reduces, so that devices share the
+    computation between collectives. Return `best` if the plan costs no less. If the plan receives
+    more bytes, return it only if it costs less by more than the share `EXTRA`, and receives no more
+    than any plan of `as_shardy`."""
+    plan = search.plan(partial(search.start, best.choice), search.spread)
+    if plan.price >= best.price:
+        return best
+    most = received(lowered(plan))
+    if most <= received(lowered(best)):
+        return plan
+    unchanged = (lowered(search.plan(start, _unchanged)) for start in shardy)
+    is_cheap = (1 + EXTRA) * plan.price < best.price
+    return plan if is_cheap and all(most <= received(each) for each in unchanged) else best
+
+
+def _unchanged() -> None:
+    """Improve nothing."""
 
 
 def _first_sure(

@@ -1,8 +1,8 @@
 """A local search over the splits of a program's ops, which lowers the cost of the program.
 
-It changes one op at a time, then an op together with the neighbours that adopt its sharding. To
-leave a local minimum it changes a whole region of elementwise ops, and continues from there even if
-this alone raises the cost.
+It changes one op at a time, then an op together with the neighbours that adopt its sharding. When
+no such change helps, it splits regions of elementwise ops along the axes of a sum before them, so
+that a reduce-scatter replaces the all-reduce.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ TIE = 0.0001
 receives less is used."""
 LEAST = 0.01
 """Smallest gain, in bytes, for which the search changes anything."""
+START = 2.0**16
+"""The bytes that a device could receive while a collective starts."""
 
 
 class PriceSearch:
@@ -205,9 +207,34 @@ class PriceSearch:
             found.update((s, None) for s in with_terms(splits, split, homes, costs.values))
         return tuple(found)
 
-    def _wave(self, number: int, split: FactorAxes) -> None:
-        """Change an op and let its neighbours follow. Keep the changes if they lower the cost;
-        otherwise undo them."""
+    def spread(self) -> None:
+        """Replace all-reduces by reduce-scatters, and improve the splits again, as long as this
+        lowers the cost."""
+        for _ in range(SWEEPS):
+            before = self.costs.total
+            for number in range(len(self.costs.ops)):
+                if self._is_due(number, "scatter"):
+                    for split in self._scattered(number):
+                        self._wave(number, split, START * self.costs.times[number])
+            if self.costs.total > before - 1:
+                return
+            self.improve()
+
+    def _scattered(self, number: int) -> Iterator[FactorAxes]:
+        """Yield the splits of an op that takes a sum as a reduce-scatter leaves it, where an
+        all-reduce would let every device compute the same."""
+        costs = self.costs
+        if number in self.bound:
+            return
+        splits = costs.splits[number]
+        for wire, place in costs.touched[number]:
+            if place < len(costs.operands[number]):
+                for each in costs.layout(wire).scattered(splits.shapes[place], costs.axes.sizes):
+                    yield splits.along(((place, each),))
+
+    def _wave(self, number: int, split: FactorAxes, least: float = LEAST) -> None:
+        """Change an op and let its neighbours follow. Keep the changes if they lower the cost by
+        more than `least`; otherwise undo them."""
         costs = self.costs
         if split == costs.split[number]:
             return
@@ -224,7 +251,7 @@ class PriceSearch:
             old[beside] = costs.split[beside]
             costs.choose(beside, follows)
             queue.extend(self._beside(beside))
-        self._keep_if_cheaper(old)
+        self._keep_if_cheaper(old, least)
 
     def keep_whole(self, numbers: Iterable[int]) -> bool:
         """Forbid the given ops to take partial operands. Return whether this is new for any of
@@ -263,12 +290,12 @@ class PriceSearch:
                 if split is not None and use[1] in split.carriers:
                     yield use[0]
 
-    def _keep_if_cheaper(self, old: dict[int, FactorAxes | None]) -> None:
+    def _keep_if_cheaper(self, old: dict[int, FactorAxes | None], least: float = LEAST) -> None:
         costs = self.costs
         new = {changed: costs.split[changed] for changed in old}
         after = costs.around(old)
         self._put(old)
-        if after < costs.around(old) - LEAST:
+        if after < costs.around(old) - least:
             self._put(new)
             for changed in new:
                 self._note(changed)
