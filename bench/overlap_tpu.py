@@ -36,7 +36,7 @@ from typing import Any
 import shardwright as sw
 from bench.matmuls import write_modules
 from bench.peers import versions
-from shardwright.codegen.backends.pallas_tpu.matmul.blocks import stretch_of
+from shardwright.codegen.backends.pallas_tpu.matmul.blocks import depth_of
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import MatmulRing
 from shardwright.codegen.hardware.chips import CHIPS
 from shardwright.codegen.moves.matmul.plan import plan_matmul
@@ -219,7 +219,7 @@ def counted(text: str, ring: MatmulRing) -> Busy:
     loop = [body for nested, body in bundles if len(nested) == depth]
     issued = sum(body.count(" = vmatmul.") for body in loop)
     _, i, j, k = ring.blocks.sizes
-    along = stretch_of(j)
+    along = depth_of(j)
     products, dtype = i * along * k, ring.matmul.dtype
     if issued * PER_ISSUE[dtype] != products:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Inputs for modules that move or reduce partial sums, with bitwise known results."""
+"""Inputs for modules that move or reduce partial sums, with results that are known bit by bit."""
 
 from __future__ import annotations
 

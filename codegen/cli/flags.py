@@ -48,7 +48,7 @@ FLAGS = Path("flags")
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(GivenFlags, ABC):
-    """What the flags of a command describe: operations of a file, or one reshard."""
+    """The operations that the flags of a command describe: those of a file, or one reshard."""
 
     @property
     def kept(self) -> str:

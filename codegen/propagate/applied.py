@@ -39,7 +39,7 @@ class _Applied:
 
     def body(self, body: Body, arguments: tuple[int, ...]) -> Body:
         users, made = _users(body), {r: op for op in body.ops for r in op.results}
-        # value -> (the value that replaces it, the index of the op from which on it does)
+        # value -> (its replacement, the index of the first op that uses it)
         renamed: dict[int, tuple[int, int]] = {}
         for number, op in enumerate(body.ops):
             if op.kind == "constrain":

@@ -1,4 +1,4 @@
-"""Describe matmuls, from a [[matmul]] table."""
+"""Descriptions of matmuls, read from [[matmul]] tables."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "8787a7934dcadb32",
-    "pallas_tpu": "0dbb6905de1a6bf3",
-    "triton_gpu": "62c5f8d3858d2b14",
+    "pallas_tpu": "66a2163903a925f5",
+    "triton_gpu": "287bb6e53621b164",
 }
 
 

@@ -44,15 +44,15 @@ def put_product(total, a, b):
     total[...] = jnp.dot(a[...], b[...], preferred_element_type=total.dtype)
 
 
-def add_product(total, a, b, stretch):
-    """Add the product of two blocks to a block of sums, in stretches of `stretch` elements along
-    j, which are short enough for compact code and long enough to keep the MXU busy."""
+def add_product(total, a, b, depth):
+    """Add the product of two blocks to a block of sums, in steps of `depth` elements along j, which
+    are short enough for compact code and long enough to keep the MXU busy."""
 
     def one(number):
-        along = pl.ds(multiple(number * stretch, stretch), stretch)
+        along = pl.ds(multiple(number * depth, depth), depth)
         total[...] += jnp.dot(a[:, along], b[along, :], preferred_element_type=total.dtype)
 
-    each(a.shape[-1] // stretch, one)
+    each(a.shape[-1] // depth, one)
 
 
 def put_sum(into, total, *terms):

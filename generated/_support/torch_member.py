@@ -94,36 +94,36 @@ class Member:
         self.jobs = self._table(itertools.chain.from_iterable(jobs))
 
     def _list_tiles(self):
-        """List the jobs of `multiply`: the tiles, the stretches of j to sum, and the destinations
+        """List the jobs of `multiply`: the tiles, the segments of j to sum, and the destinations
         of tiles."""
-        cells = [cell for cell in self.parts.cells(self.position) if cell.owners]
+        regions = [region for region in self.parts.regions(self.position) if region.owners]
         used = {side: self.parts.used[side][self.position] for side in "abc"}
         start = used["a"][-1][0]
         self.rows_apart = {side: used[side][-1][1] - used[side][-1][0] for side in "ab"}
         tables: list[list] = [[], [], []]
-        tiles, stretches, owners = tables
-        for cell in cells:
-            a = place_in((*cell.at, cell.rows[0]), used["a"][:-1])
-            b = place_in((*cell.at, start), used["b"][:-1])
-            across = cell.columns[0] - used["b"][-1][0]
-            first = len(stretches), len(owners), len(cell.owners)
-            stretches += [(low - start, high - start, *of) for low, high, *of in cell.stretches]
-            owners += [self._owner(cell, *each) for each in cell.owners]
-            for row, column in _in_groups(cell, self.of.blocks):
-                height = min(self.of.blocks[0], cell.rows[1] - cell.rows[0] - row)
-                width = min(self.of.blocks[1], cell.columns[1] - cell.columns[0] - column)
+        tiles, segments, owners = tables
+        for region in regions:
+            a = place_in((*region.at, region.rows[0]), used["a"][:-1])
+            b = place_in((*region.at, start), used["b"][:-1])
+            across = region.columns[0] - used["b"][-1][0]
+            first = len(segments), len(owners), len(region.owners)
+            segments += [(low - start, high - start, *of) for low, high, *of in region.segments]
+            owners += [self._owner(region, *each) for each in region.owners]
+            for row, column in _in_groups(region, self.of.blocks):
+                height = min(self.of.blocks[0], region.rows[1] - region.rows[0] - row)
+                width = min(self.of.blocks[1], region.columns[1] - region.columns[0] - column)
                 tiles.append((height, width, a + row, b, across + column, *first, row, column))
-        self.stretched = len(cells[0].stretches) if cells else 0
+        self.segment_count = len(regions[0].segments) if regions else 0
         self.tile_count = len(tiles)
-        self.tile_table, self.stretches, self.owners = (
-            self._table(itertools.chain.from_iterable(each)) for each in (tiles, stretches, owners)
+        self.tile_table, self.segments, self.owners = (
+            self._table(itertools.chain.from_iterable(each)) for each in (tiles, segments, owners)
         )
 
-    def _owner(self, cell, owner, term):
-        """Return a destination of a cell: the owner, the cell's offset there, and the row
+    def _owner(self, region, owner, term):
+        """Return a destination of a region: the owner, the region's offset there, and the row
         stride."""
         box = self.parts.held["c"][owner]
-        first = place_in((*cell.at, cell.rows[0], cell.columns[0]), box)
+        first = place_in((*region.at, region.rows[0], region.columns[0]), box)
         return owner, first + term * elements(box), box[-1][1] - box[-1][0]
 
     @property
@@ -161,9 +161,9 @@ class Member:
         """Return the number of tiles of the product of device `name` that this device receives in a
         call; `name` is a position."""
         found = 0
-        for cell in self.parts.cells(name) if self.parts.pushes else ():
-            wanted = sum(owner == self.position for owner, _ in cell.owners)
-            found += wanted * len(_in_groups(cell, self.of.blocks))
+        for region in self.parts.regions(name) if self.parts.pushes else ():
+            wanted = sum(owner == self.position for owner, _ in region.owners)
+            found += wanted * len(_in_groups(region, self.of.blocks))
         return found
 
     def steps(self, a, b, *, overlap):
@@ -273,10 +273,10 @@ class Member:
         if self.tile_count:
             self._launch(
                 "multiply", min(programs, self.tile_count), self.of.options, c=out,
-                **self._operands(a, b), tiles=self.tile_table, stretches=self.stretches,
+                **self._operands(a, b), tiles=self.tile_table, segments=self.segments,
                 owners=self.owners, places=self.places, come=self.come, number=self.tile_count,
-                stretched=self.stretched, a_row=self.rows_apart["a"], b_row=self.rows_apart["b"],
-                pullers=self._pullers,
+                segment_count=self.segment_count, a_row=self.rows_apart["a"],
+                b_row=self.rows_apart["b"], pullers=self._pullers,
             )  # fmt: skip
         if beside:
             torch.cuda.current_stream(self.home).wait_stream(self._side)
@@ -306,11 +306,11 @@ class Member:
             raise RuntimeError(said)
 
 
-def _in_groups(cell, blocks):
-    """Return the offsets (row, column) of a cell's tiles, column by column within groups of `GROUP`
-    rows of tiles."""
-    starts = range(0, cell.rows[1] - cell.rows[0], blocks[0])
-    columns = range(0, cell.columns[1] - cell.columns[0], blocks[1])
+def _in_groups(region, blocks):
+    """Return the offsets (row, column) of a region's tiles, column by column within groups of
+    `GROUP` rows of tiles."""
+    starts = range(0, region.rows[1] - region.rows[0], blocks[0])
+    columns = range(0, region.columns[1] - region.columns[0], blocks[1])
     return [
         (row, column)
         for group in range(0, len(starts), GROUP)

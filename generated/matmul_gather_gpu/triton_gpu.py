@@ -49,7 +49,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "62c5f8d3858d2b14", __name__)
+require("triton_gpu", "287bb6e53621b164", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -167,8 +167,9 @@ def announce(
 def pull(
     peers,  # int64 [devices]: the address of each device's offers
     into,  # memory for all parts of lhs that this device multiplies
-    jobs,  # int64 [number, 8]: holder; first row there and here; number of rows; length of a row;
-    # row strides there and here, in tl.int64; the part that this job completes, or -1
+    jobs,  # int64 [number, 8], a row for each job; columns, in units of tl.int64: 0, the
+    # holder; 1, 2, offsets there and here; 3, number of rows; 4, length of a row; 5, 6, row strides
+    # there and here; 7, the number of the part that this job completes, or -1
     flags,
     come,  # int32 [parts]: number of programs done with each, over all calls
     state,
@@ -247,21 +248,24 @@ def described_product(total, a, b, a_at, b_at, across, start, depth):
     return total
 
 
-@triton.jit(do_not_specialize=["number", "stretched", "a_row", "b_row", "pullers", "polls"])
+@triton.jit(do_not_specialize=["number", "segment_count", "a_row", "b_row", "pullers", "polls"])
 def multiply(
     a,  # operands, or their descriptors for TMA
     b,
-    tiles,  # int64 [number, 10]: rows and columns; the first rows of a and b and column of b; the
-    # first stretch; the first owner and the number of owners; the row and column within the cell
-    stretches,  # int64 [.., 4]: start and end of a stretch of j; the parts of lhs and rhs there
-    owners,  # int64 [.., 3]: the destination of a cell, its offset there, its row stride
+    tiles,  # int64 [number, 10], a row for each tile; columns: 0, 1, numbers of rows and columns;
+    # 2, 3, the first rows of a and b; 4, the first column of b; 5, the first row in `segments`;
+    # 6, 7, the first row in `owners` and the number of rows; 8, 9, row and column in the region
+    segments,  # int64 [.., 4]: a segment is a range of j whose operands arrive together. Its start
+    # and end, and the numbers of the parts of lhs and of rhs, -1 for local data
+    owners,  # int64 [.., 3]: a region is a part of the product that goes to the same owners. The
+    # position of an owner, the offset of the region there, and the row stride there
     state,
     c,  # the result
     come,  # int32 [parts]: number of programs of `pull` done with each, over all calls
     pullers,  # number of programs of `pull`
     polls,  # number of polls for a part before giving up
     number,
-    stretched,  # number of stretches of a tile
+    segment_count,  # number of segments of a tile
     a_row,  # elements of a row
     b_row,
     TMA: tl.constexpr,
@@ -278,11 +282,11 @@ def multiply(
         a_at, b_at = tl.load(tile + 2), tl.load(tile + 3)
         across = tl.multiple_of(tl.load(tile + 4), 8)
         total = tl.full((128, 128), 0, tl.float32)
-        stretch = stretches + tl.load(tile + 5) * 4
-        for _ in range(stretched):
-            start = tl.multiple_of(tl.load(stretch), 8)
-            depth = tl.multiple_of((tl.load(stretch + 1) - start).to(tl.int32), 8)
-            part = tl.load(stretch + 2)  # of lhs
+        segment = segments + tl.load(tile + 5) * 4
+        for _ in range(segment_count):
+            start = tl.multiple_of(tl.load(segment), 8)
+            depth = tl.multiple_of((tl.load(segment + 1) - start).to(tl.int32), 8)
+            part = tl.load(segment + 2)  # of lhs
             wait(come + part, epoch * pullers, state, polls, 17 + part.to(tl.int32))
             if TMA:
                 fence(epoch)
@@ -294,7 +298,7 @@ def multiply(
                 total = product(
                     total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row
                 )  # fmt: skip
-            stretch += 4
+            segment += 4
         inside = (row < rows) & (column < columns)
         owner = owners + tl.load(tile + 6) * 3
         apart = tl.multiple_of(tl.load(owner + 2), 8)

@@ -52,7 +52,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "62c5f8d3858d2b14", __name__)
+require("triton_gpu", "287bb6e53621b164", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -198,18 +198,21 @@ def described_product(total, a, b, a_at, b_at, across, start, depth):
     return total
 
 
-@triton.jit(do_not_specialize=["number", "stretched", "a_row", "b_row", "pullers", "polls"])
+@triton.jit(do_not_specialize=["number", "segment_count", "a_row", "b_row", "pullers", "polls"])
 def multiply(
     a,  # operands, or their descriptors for TMA
     b,
-    tiles,  # int64 [number, 10]: rows and columns; the first rows of a and b and column of b; the
-    # first stretch; the first owner and the number of owners; the row and column within the cell
-    stretches,  # int64 [.., 4]: start and end of a stretch of j; the parts of lhs and rhs there
-    owners,  # int64 [.., 3]: the destination of a cell, its offset there, its row stride
+    tiles,  # int64 [number, 10], a row for each tile; columns: 0, 1, numbers of rows and columns;
+    # 2, 3, the first rows of a and b; 4, the first column of b; 5, the first row in `segments`;
+    # 6, 7, the first row in `owners` and the number of rows; 8, 9, row and column in the region
+    segments,  # int64 [.., 4]: a segment is a range of j whose operands arrive together. Its start
+    # and end, and the numbers of the parts of lhs and of rhs, -1 for local data
+    owners,  # int64 [.., 3]: a region is a part of the product that goes to the same owners. The
+    # position of an owner, the offset of the region there, and the row stride there
     state,
     places,  # int64 [devices, 2]: where this device's terms go, and are counted
     number,
-    stretched,  # number of stretches of a tile
+    segment_count,  # number of segments of a tile
     a_row,  # elements of a row
     b_row,
     TMA: tl.constexpr,
@@ -226,10 +229,10 @@ def multiply(
         a_at, b_at = tl.load(tile + 2), tl.load(tile + 3)
         across = tl.multiple_of(tl.load(tile + 4), 8)
         total = tl.full((128, 128), 0, tl.float32)
-        stretch = stretches + tl.load(tile + 5) * 4
-        for _ in range(stretched):
-            start = tl.multiple_of(tl.load(stretch), 8)
-            depth = tl.multiple_of((tl.load(stretch + 1) - start).to(tl.int32), 8)
+        segment = segments + tl.load(tile + 5) * 4
+        for _ in range(segment_count):
+            start = tl.multiple_of(tl.load(segment), 8)
+            depth = tl.multiple_of((tl.load(segment + 1) - start).to(tl.int32), 8)
             if TMA:
                 total = described_product(
                     total, a, b, a_at.to(tl.int32), b_at.to(tl.int32), across.to(tl.int32),
@@ -239,7 +242,7 @@ def multiply(
                 total = product(
                     total, a, b, a_at, b_at, across, rows, start, depth, a_row, b_row
                 )  # fmt: skip
-            stretch += 4
+            segment += 4
         inside = (row < rows) & (column < columns)
         owner = owners + tl.load(tile + 6) * 3
         for _ in range(tl.load(tile + 7)):

@@ -70,7 +70,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "0dbb6905de1a6bf3", __name__)
+require("pallas_tpu", "66a2163903a925f5", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

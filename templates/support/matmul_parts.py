@@ -1,5 +1,5 @@
 """The transfers of a matmul, derived from the devices' boxes: the holder of each operand part, the
-cells of the product that wait for the part, and the owner of each sum.
+regions of the product that wait for the part, and the owners of each region.
 
 A position is the row-major number of a device in the mesh. Ranges are half-open pairs, one per
 dimension: the batch and i, j of lhs (`a`), j, k of rhs (`b`), i, k of the result (`c`).
@@ -23,16 +23,16 @@ class Part(NamedTuple):
         return self.holders[0]
 
 
-class Cell(NamedTuple):
+class Region(NamedTuple):
     """A part of a product, at one batch index (`at`), whose tiles wait for the same parts and go
-    to the same owners. `stretches`: ranges of j in summation order, each as (low, high, index of
-    the part of a, index of the part of b), -1 for local data. `owners`: (receiving position,
+    to the same owners. `segments`: ranges of j in summation order, each as (low, high, index of
+    the part of a, index of the part of b), -1 for local data. `owners`: pairs (receiving position,
     term number there)."""
 
     at: tuple
     rows: tuple
     columns: tuple
-    stretches: tuple
+    segments: tuple
     owners: tuple
 
 
@@ -59,7 +59,7 @@ class Parts:
         }
         said = {side: each for side, each in zip("abc", terms, strict=True) if each is not None}
         self._terms = dict.fromkeys("ab", [(0, 0, 1)] * devices)
-        self._terms["c"] = _by_stretches([each[j] for each in self.product])
+        self._terms["c"] = _by_segments([each[j] for each in self.product])
         self._terms |= {side: [*map(each, range(devices))] for side, each in said.items()}
         self.moved = [side for side in "ab" if self._moves(side)]
         self.adds = any(high - low > 1 for side in "ab" for _, low, high in self._terms[side])
@@ -160,9 +160,10 @@ class Parts:
         return sorted(found)
 
     @functools.cache  # noqa: B019
-    def cells(self, position):
-        """Return the cells of a device's product in the order of multiplication: as their operands
-        arrive and, among the cells available, those of the farthest owner first."""
+    def regions(self, position):
+        """Return the regions of a device's product in the order of multiplication: as their
+        operands arrive and, among regions whose operands arrive together, by the distance of their
+        owners, farthest first."""
         whole, incoming, leaving = (
             self.product[position], self.incoming(position), self.leaving(position),
         )  # fmt: skip
@@ -187,11 +188,12 @@ class Parts:
                 needs.sort(key=lambda need: max(need[2:]))
             place = *at, row[0], column[0]
             owners = [each[:2] for each in leaving if _inside(place, each[2])]
-            found.append(Cell(at, row, column, tuple(needs), tuple(owners)))
+            found.append(Region(at, row, column, tuple(needs), tuple(owners)))
 
-        def turn(cell):
-            comes = max(max(need[2:]) for need in cell.stretches)
-            return comes, -max(((o - position) % self.devices for o, _ in cell.owners), default=0)
+        def turn(region):
+            comes = max(max(need[2:]) for need in region.segments)
+            away = ((owner - position) % self.devices for owner, _ in region.owners)
+            return comes, -max(away, default=0)
 
         return sorted(found, key=turn)
 
@@ -221,11 +223,11 @@ def place_in(place, part):
     return found
 
 
-def _by_stretches(stretches):
+def _by_segments(segments):
     """List, by position, the term number of a device's range of j, and the range of all terms,
     which are added in order."""
-    every = sorted({each for each in stretches if each[0] < each[1]})
-    return [(every.index(each) if each in every else 0, 0, len(every)) for each in stretches]
+    every = sorted({each for each in segments if each[0] < each[1]})
+    return [(every.index(each) if each in every else 0, 0, len(every)) for each in segments]
 
 
 def _inside(place, part):

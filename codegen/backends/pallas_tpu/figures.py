@@ -51,7 +51,7 @@ class Figures:
         return self.hbm_bytes / self.hbm_least
 
     def starts(self, devices: int) -> float:
-        """Return the seconds in which a device starts the copies of its chunks."""
+        """Return the seconds that a device takes to start the copies of its chunks."""
         return CHUNK_SECONDS * self.chunks / devices
 
 

@@ -292,7 +292,7 @@ class Prices:
         return total
 
     def _pairs(self, digits: tuple[Pair, ...]) -> Load:
-        """Return the load of `_all_pairs` by routing each transfer."""
+        """Return the same load as `_all_pairs`, by routing each transfer."""
         groups = self._groups(digits)
         size, load = groups.shape[1], self.network.nothing()
         rows = max(1, CHUNK // size**2)

@@ -129,7 +129,7 @@ class BundleTask(Task[Description]):
 
 @dataclass(frozen=True)
 class GroupTask(Task[Group]):
-    """A group for one GPU."""
+    """The compilation of a group's module for a GPU."""
 
     def jobs(self, save: Path | None, xla: bool) -> tuple[Job, ...]:
         """Return the worker's single job, the module. XLA has no equivalent."""

@@ -73,7 +73,9 @@ class Costs:
     ) -> None:
         self.program, self.axes, self.values = program, axes, program.values
         self.ratings = ratings
-        self.ops: list[Op] = []  # the op in the second copy, because the first copy may differ
+        self.ops: list[
+            Op
+        ] = []  # of equal layers, an op of the second one, because the first may differ
         self.members: list[tuple[Op, ...]] = []
         self.splits: list[Splits] = []
         self.times: list[int] = []  # how often all corresponding ops run, together

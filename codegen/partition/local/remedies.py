@@ -126,8 +126,8 @@ def _constrained(flow: ValueFlow, given: Sequence[Asked], alike: int, saved: int
 
 
 def _twins(local: LocalProgram, argument: int) -> str:
-    """Return the clause about other arguments, such as the state of an optimizer, and results that
-    have the keys, the shape and the sharding of an argument, "" if there are none."""
+    """Return the clause about other arguments, such as the state of an optimizer, and results with
+    the keys, the shape and the sharding of an argument, or "" if there are none."""
     program, own = local.program, local.program.values[argument]
     tail = _words(program.argument_name(argument))[1:]
     found: dict[str, None] = {}

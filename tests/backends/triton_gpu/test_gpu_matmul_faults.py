@@ -163,7 +163,7 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
     "a step of multiplying is skipped": (
         "along j",
         KERNELS,
-        (("for _ in range(stretched)", "for _ in range(stretched - 1)"),),
+        (("for _ in range(segment_count)", "for _ in range(segment_count - 1)"),),
         "result at (0, 0): got",
     ),
     "a wrong part": (

@@ -71,18 +71,18 @@ def check_tables(member: Any, text: MultiplyText) -> None:
     jobs = member.jobs.view(-1, 10 if text.adds else 8)
     assert not (jobs[:, [1, 2, 4, 5, 6]] % text.copied.lanes).any()
     assert (jobs[:, 4] <= text.copied.columns * text.copied.across).all()
-    tiles, stretches = member.tile_table.view(-1, 10), member.stretches.view(-1, 4)
+    tiles, segments = member.tile_table.view(-1, 10), member.segments.view(-1, 4)
     assert not (tiles[:, [1, 9]] % text.c_unit).any()
     assert not (member.owners.view(-1, 3)[:, 1:] % text.c_unit).any()
     assert not (tiles[:, 4] % text.b_unit).any()
     assert not (member.rows_apart["b"] % text.b_unit)
-    assert not (stretches[:, :2] % text.a_unit).any()
+    assert not (segments[:, :2] % text.a_unit).any()
     assert not (member.rows_apart["a"] % text.a_unit)
-    depths = stretches[:, 1] - stretches[:, 0]
+    depths = segments[:, 1] - segments[:, 0]
     assert text.a_mask or not (depths % text.depth).any()
     assert "column" in text.b_mask or (tiles[:, 1] == text.columns).all()
     for side in text.moved:
-        assert (stretches[:, side.field] >= 0).all()
+        assert (segments[:, side.field] >= 0).all()
     if text.described:
         (a_rows, along), (b_rows, across) = member._matrices["a"], member._matrices["b"]
         assert ((tiles[:, 0] == text.rows) | (tiles[:, 2] + tiles[:, 0] == a_rows)).all()

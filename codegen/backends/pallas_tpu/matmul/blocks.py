@@ -31,7 +31,7 @@ SUM = 4
 SHARE = 5, 8
 """The share of VMEM for a kernel's blocks, as (numerator, denominator). The compiler needs the
 rest."""
-STRETCH = 1152
+MAX_DEPTH = 1152
 """The most elements along j that kernels multiply at a time. The actual step divides the block; a
 larger block whose step would be less than half of this is not used."""
 PER_BLOCK = 64
@@ -90,7 +90,7 @@ class LocalProduct:
 
     def _sizes(self, most: Extents) -> Extents:
         batch, i, j, k = (
-            block_of(extent, unit_of(f, self.dtype, self.out), most[f], stretched=f == DIM_J)
+            block_of(extent, unit_of(f, self.dtype, self.out), most[f], in_steps=f == DIM_J)
             for f, extent in enumerate(self.extents)
         )
         return batch, i, j, k
@@ -146,18 +146,18 @@ def halves_of(part: int, ways: int, unit: int, block: int) -> tuple[int, ...]:
     return halves if halves[1] > 0 and len(counts) == 1 else (part // 2, part // 2)
 
 
-def stretch_of(size: int) -> int:
-    """Return the largest step along j that divides a block: whole lane tiles, at most STRETCH.
+def depth_of(size: int) -> int:
+    """Return the largest step along j that divides a block: whole lane tiles, at most MAX_DEPTH.
 
-    >>> stretch_of(4096), stretch_of(2560), stretch_of(1408), stretch_of(384)
+    >>> depth_of(4096), depth_of(2560), depth_of(1408), depth_of(384)
     (1024, 640, 128, 384)
     """
-    return max(one for one in range(LANES, min(size, STRETCH) + 1, LANES) if size % one == 0)
+    return max(one for one in range(LANES, min(size, MAX_DEPTH) + 1, LANES) if size % one == 0)
 
 
-def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> int:
+def block_of(extent: int, unit: int, most: int, *, in_steps: bool = False) -> int:
     """Choose the block size along a dimension, a multiple of `unit` and at most `most`, so that
-    blocks are few and exceed the extent only slightly; `stretched`: whether kernels multiply the
+    blocks are few and exceed the extent only slightly; `in_steps`: whether kernels multiply the
     block in steps.
 
     >>> block_of(1024, 8, 512), block_of(8200, 8, 512), block_of(8200, 128, 1024), block_of(5, 8, 8)
@@ -167,7 +167,7 @@ def block_of(extent: int, unit: int, most: int, *, stretched: bool = False) -> i
     sizes = [
         size
         for size in every
-        if not stretched or size <= STRETCH or 2 * stretch_of(size) >= STRETCH
+        if not in_steps or size <= MAX_DEPTH or 2 * depth_of(size) >= MAX_DEPTH
     ]
     return min(
         sizes, key=lambda size: (round_up(extent, size) + PER_BLOCK * -(-extent // size), -size)

@@ -13,7 +13,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     DIM_J,
     DIMS,
     FACTORS,
-    STRETCH,
+    MAX_DEPTH,
     BlockSizes,
     Extents,
     LocalProduct,
@@ -118,7 +118,7 @@ class BlockedProduct:
     def whole(self) -> bool:
         """Whether one multiplication completes a block's sums, which then need not be cleared
         first."""
-        one = self.counts[DIM_J] == 1 and self.blocks[DIM_J] <= STRETCH
+        one = self.counts[DIM_J] == 1 and self.blocks[DIM_J] <= MAX_DEPTH
         return not self.keeps_sums and one
 
     @property

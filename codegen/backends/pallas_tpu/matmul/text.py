@@ -13,7 +13,7 @@ from shardwright.codegen.backends.pallas_tpu.matmul.blocks import (
     DIM_K,
     DIMS,
     FACTORS,
-    stretch_of,
+    depth_of,
 )
 from shardwright.codegen.backends.pallas_tpu.matmul.kernel import BlockedProduct, MatmulRing
 from shardwright.codegen.backends.pallas_tpu.matmul.operands import (
@@ -191,9 +191,9 @@ class MatmulKernel:
         return self.product.keeps_sums
 
     @property
-    def stretch(self) -> int:
+    def depth(self) -> int:
         """The number of elements along j that a kernel multiplies at a time."""
-        return stretch_of(self.product.blocks[DIM_J])
+        return depth_of(self.product.blocks[DIM_J])
 
     @property
     def tile(self) -> str:

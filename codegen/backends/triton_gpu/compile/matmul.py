@@ -31,7 +31,7 @@ _NUMBERS = {
 _WORDS = {"flags", "told", "come", "state"}
 """The arguments that point to flags, to counters or to the number of the call."""
 
-_TABLES = {"names", "places", "peers", "jobs", "tiles", "stretches", "owners"}
+_TABLES = {"names", "places", "peers", "jobs", "tiles", "segments", "owners"}
 """The arguments that point to tables of integers."""
 
 TMA_SINCE = 90

@@ -16,7 +16,7 @@ class MatmulParameter:
 @dataclass(frozen=True)
 class MovedOperand:
     """An operand that moves. `start`: where in a slot it starts, in elements; `field`: the index of
-    its part number in an entry of the table of stretches of j."""
+    its part number in an entry of the table of segments of j."""
 
     name: str
     start: int
