@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardwright.codegen.moves.basis.permutes import permuted
+from shardwright.codegen.moves.move import LayoutMove
+from shardwright.codegen.moves.network.collectives import Pairs
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.ir.colouring import colouring
 
@@ -87,7 +89,7 @@ class DirectMove:
     """
 
     blocks: MoveBlocks
-    sent: tuple[tuple[Place, tuple[tuple[int, int], ...]], ...]
+    sent: tuple[tuple[Place, Pairs], ...]
     placed: tuple[Place, ...]
 
 
@@ -137,14 +139,26 @@ def _in_rounds(blocks: MoveBlocks, found: Sequence[Needed]) -> DirectMove:
     )
 
 
-def permutation(
-    axes: Names, sizes: Mapping[str, int], source: LocalLayout, target: LocalLayout
-) -> list[tuple[int, int]]:
+def rounds_of(
+    move: LayoutMove, source: LocalLayout, shape: Place, sizes: Sizes
+) -> tuple[Pairs, ...]:
+    """Return the (sender, receiver) pairs of each permute of a move, flattened positions along its
+    axes; () for other collectives. `shape`: the shape of the tensor."""
+    if move.op == "permute":
+        return (permutation(move.axes, sizes, source, move.after),)
+    if not move.rounds:
+        return ()
+    return tuple(pairs for _, pairs in direct(source, move.after, shape, sizes).sent)
+
+
+@functools.lru_cache(maxsize=1024)
+def permutation(axes: Names, sizes: Sizes, source: LocalLayout, target: LocalLayout) -> Pairs:
     """Return (sender, receiver) pairs of positions along `axes`, flattened: each device sends its
     shard to one device that needs it, to itself if possible."""
-    devices = _devices(axes, sizes)
-    have, want = ([_shard(each.dims, at, sizes) for at in devices] for each in (source, target))
-    return sorted(permuted(have, want), key=lambda pair: pair[1])
+    known = dict(sizes)
+    devices = _devices(axes, known)
+    have, want = ([_shard(each.dims, at, known) for at in devices] for each in (source, target))
+    return tuple(sorted(permuted(have, want), key=lambda pair: pair[1]))
 
 
 def _devices(axes: Names, sizes: Mapping[str, int]) -> list[dict[str, int]]:

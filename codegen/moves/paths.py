@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from shardwright.codegen.moves.block_moves import MOST_DEVICES, MOST_ROUNDS, MoveBlocks
+from shardwright.codegen.moves.block_moves import MOST_DEVICES, MOST_ROUNDS, MoveBlocks, rounds_of
 from shardwright.codegen.moves.move import LayoutMove, Move
 from shardwright.codegen.moves.pace import Pace
 from shardwright.codegen.ops.layout import LocalLayout, Names
@@ -57,16 +57,15 @@ class Tensor:
         received = ring_bytes(op, self.bytes(after), self.parts(axes))
         return Move(op, axes, after, dims, received)
 
-    def price(self, change: LayoutMove) -> float:
-        """Return the price of a change: bytes over the fastest axis, plus a small amount that
-        decides between equally cheap paths."""
+    def price(self, layout: LocalLayout, change: LayoutMove) -> float:
+        """Return the price of a change of a layout: bytes over the fastest axis, plus a small
+        amount that decides between equally cheap paths."""
         if not change.received:
             return A_LOCAL_CHANGE
         received = float(change.received)
         if self.pace:
-            each = change.received // change.collectives
-            op = change.op if change.rounds else change.collective
-            received = change.collectives * self.pace.of(op, change.axes, each)
+            rounds = rounds_of(change, layout, self.shape, self.sizes)
+            received = self.pace.of(change.collective, change.axes, change.received, rounds)
         extra = A_DIRECT if change.op == "exchange" else 0.0
         return received + change.collectives * A_COLLECTIVE + extra
 
@@ -96,7 +95,7 @@ def way(
             continue
         done.add(layout)
         for change in _next(layout, target, tensor):
-            total = price + tensor.price(change)
+            total = price + tensor.price(layout, change)
             if total < best.get(change.after, math.inf):
                 best[change.after] = total
                 came[change.after] = (layout, change)
@@ -106,11 +105,11 @@ def way(
 
 
 def _least(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> float:
-    each = tensor.pace.least if tensor.pace else 1.0
-    if layout.partial and not target.partial:
-        return each * _summed(layout, target, tensor)
-    missing = _missing(layout, target, tensor)
-    return each * missing + A_COLLECTIVE if missing else 0.0
+    is_reduced = layout.partial and not target.partial
+    missing = (_summed if is_reduced else _missing)(layout, target, tensor)
+    if not missing:
+        return 0.0
+    return A_COLLECTIVE + (tensor.pace.at_least(missing) if tensor.pace else missing)
 
 
 def _summed(layout: LocalLayout, target: LocalLayout, tensor: Tensor) -> int:

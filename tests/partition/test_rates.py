@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -68,6 +70,24 @@ def test_latencies_count() -> None:
     for rows, ops in ((32, ["all_gather", "slice"]), (4096, ["exchange"])):
         _, _, changes = way((source,), target, Tensor((rows, 1024), 4, PIECES, pace))
         assert [change.op for change in changes] == ops, rows
+
+
+@pytest.mark.parametrize("topology", ["v5e:2x4", "h100:8"])
+def test_a_path_costs_the_seconds_of_its_collectives(topology: str) -> None:
+    """Of permutes too, whose pairs of devices decide how many cross a link."""
+    pace, counts = rates_of(PIECES, range(8), topology).pace, set[tuple[str, int]]()
+    assert pace
+    ends = ('[{"d", "t"}, {}]', '[{"t", "d"}, {}]', '[{"d"}, {"t"}]', '[{"t"}, {"d"}]', "[{}, {}]")
+    for start, end in itertools.permutations(ends, 2):
+        sides = {"in_shardings": start, "out_shardings": end}
+        x = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+        moved = sw.partition(lambda x: x, x, mesh=sw.Mesh(dict(PIECES)), topology=topology, **sides)
+        own = moved.local
+        before, after = (own.values[v].layout for (v,) in (own.body.arguments, own.body.results))
+        price, *_ = way((before,), after, Tensor((1024, 1024), 4, PIECES, pace))
+        assert price / pace.bandwidth == pytest.approx(sum(moved.seconds(topology)), rel=1e-4)
+        counts |= {(each.op, each.rounds) for each in moved.communications}
+    assert {("permute", 1), ("permute", 2), ("all_to_all", 1)} <= counts
 
 
 def test_a_plan_follows_what_chips_and_links_do() -> None:

@@ -259,8 +259,7 @@ class Writer(Comments):
         source = self.program.values[step.operand].layout
         pairs = ""
         if change.op == "permute":
-            sizes = self.program.axes.sizes
-            found = permutation(change.axes, sizes, source, change.after)
+            found = permutation(change.axes, self.program.axes.pieces, source, change.after)
             pairs = self._table("PERMUTATION", list(map(str, found)))
         shape = self.program.shape(step.result)
         given = self.read(step.operand)

@@ -43,6 +43,8 @@ from shardwright.ir.arrays import Integers
 from shardwright.ir.layout import read_digits, write_digits
 from shardwright.ir.mesh import Digit
 
+Pairs = tuple[tuple[int, int], ...]
+
 # The maximum number of classes of digits of a group; the model tries all orders of the classes.
 MOST_CLASSES = 3
 # The maximum number of links of a topology for which loads are cached, to bound memory.
@@ -108,6 +110,7 @@ class Prices:
     _rings: dict[tuple[Pair, ...], PhaseCost] = field(default_factory=dict)
     _gathers: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
     _exchanges: dict[tuple[Pair, ...], Price] = field(default_factory=dict)
+    _permutes: dict[tuple[tuple[Pair, ...], Pairs], Price] = field(default_factory=dict)
     _axes: dict[Pair, frozenset[int]] = field(default_factory=dict)
 
     def seconds(self, op: str, digits: tuple[Pair, ...], received: int) -> float:
@@ -145,6 +148,18 @@ class Prices:
             phase = _phase(self.network, self._all_pairs(key))
             self._exchanges[key] = Price.of(((phase,),), self.network)
         return self._exchanges[key].seconds(shard / parts_of(digits))
+
+    def permute(self, digits: tuple[Pair, ...], pairs: Pairs, shard: float) -> float:
+        """Return the time in seconds of a permute. `pairs`: (sender, receiver) of each group."""
+        key = digits, pairs
+        if key not in self._permutes:
+            groups = self._groups(digits)
+            senders, receivers = (groups[:, side] for side in np.transpose(pairs))
+            away = senders != receivers
+            flows = Flows(senders[away], receivers[away], np.ones(int(away.sum())))
+            way = (_phase(self.network, self.network.load(flows)),)
+            self._permutes[key] = Price.of((way,), self.network)
+        return self._permutes[key].seconds(shard)
 
     def _gather(self, digits: tuple[Pair, ...]) -> Price:
         if digits not in self._gathers:
