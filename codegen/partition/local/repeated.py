@@ -87,7 +87,7 @@ class Repetition:
         repeated = sum(
             cost
             for each, cost in self.work
-            if any(found.get(v) for v in each.operands)
+            if any(v in found and self._factors(each, v, found[v]) for v in each.operands)
             and axes.isdisjoint(n for v in (*each.operands, *each.results) for n in self._split(v))
         )
         total = sum(cost for _, cost in self.work)
@@ -158,11 +158,17 @@ class Repetition:
 
     def _computed(self, step: Compute, local: int, dims: Dims) -> Iterator[tuple[int, Dims]]:
         rule = rule_of(step.op, self.local.program.values)
-        if rule is None:
-            return
-        own = rule.operands[step.operands.index(local)]
-        factors = {factor for dim in dims for factor in own[dim]}
-        for result, tensor in zip(step.results, rule.results, strict=True):
+        factors = self._factors(step, local, dims)
+        for result, tensor in zip(step.results, rule.results if rule else (), strict=False):
             kept = frozenset(at for at, each in enumerate(tensor) if factors.intersection(each))
             if kept:
                 yield result, kept
+
+    def _factors(self, step: Compute, local: int, dims: Dims) -> set[int]:
+        """Return the factors of a step to which dimensions of an operand belong, without those that
+        each device needs whole, as for sorting."""
+        rule = None if step.bodies else rule_of(step.op, self.local.program.values)
+        if rule is None:
+            return set()
+        own = rule.operands[step.operands.index(local)]
+        return {factor for dim in dims for factor in own[dim]} - {*rule.need_replication}
