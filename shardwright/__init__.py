@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from shardwright.codegen.operations.bundles.check import Problem, check
     from shardwright.codegen.operations.bundles.verify import verify
     from shardwright.codegen.operations.emit.choice import plan
-    from shardwright.codegen.operations.emit.emit import Bundle, emit
+    from shardwright.codegen.operations.emit.emit import emit
     from shardwright.codegen.operations.emit.html import html
     from shardwright.codegen.operations.emit.matmul import MatmulBundle
     from shardwright.codegen.operations.emit.model_bundle import ModelBundle
     from shardwright.codegen.operations.emit.program import ProgramBundle
     from shardwright.codegen.operations.emit.relayout import RelayoutBundle
+    from shardwright.codegen.operations.emit.reshard import Bundle
     from shardwright.codegen.partition import strategies
     from shardwright.codegen.partition.constraints import constrain, shard_alike
     from shardwright.codegen.partition.entry import partition
@@ -80,7 +81,8 @@ _HOMES = {
     "shardwright.codegen.call.entry": ("reshard",),
     "shardwright.codegen.call.sync": ("Sync", "sync"),
     "shardwright.codegen.operations.emit.choice": ("plan",),
-    "shardwright.codegen.operations.emit.emit": ("Bundle", "emit"),
+    "shardwright.codegen.operations.emit.emit": ("emit",),
+    "shardwright.codegen.operations.emit.reshard": ("Bundle",),
     "shardwright.codegen.operations.emit.html": ("html",),
     "shardwright.codegen.operations.emit.matmul": ("MatmulBundle",),
     "shardwright.codegen.operations.emit.model_bundle": ("ModelBundle",),

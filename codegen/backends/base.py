@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from shardwright.codegen.moves.network.rings import Rings
 from shardwright.codegen.moves.network.timeline import Timeline
-from shardwright.codegen.partition.local.communications import WrittenRows
-from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.registry.contracts import Contract
 from shardwright.codegen.registry.toolchain import Compiler, Runtime
 from shardwright.ir.errors import InputError, InternalError
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan
+
+if TYPE_CHECKING:  # reshards and matmuls must not load programs
+    from shardwright.codegen.partition.local.communications import WrittenRows
+    from shardwright.codegen.partition.partitioned import Partitioned
 
 Row = tuple[str, ...]
 Table = tuple[str, tuple[Row, tuple[Row, ...]]]

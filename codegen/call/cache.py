@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shardwright.codegen.operations.emit.emit import Bundle
+from shardwright.codegen.operations.emit.reshard import Bundle
 from shardwright.codegen.spec.manifest import Manifest, read_manifest, sha256
 from shardwright.ir.errors import InputError
 

@@ -15,7 +15,7 @@ from shardwright.codegen.spec.config import load_toml
 from shardwright.ir.errors import InputError, one_of
 
 if TYPE_CHECKING:
-    from shardwright.codegen.operations.emit.emit import Bundle
+    from shardwright.codegen.operations.emit.reshard import Bundle
     from shardwright.codegen.operations.verify import Report
 
 ALL = "test"
@@ -71,7 +71,7 @@ def _print_left_out(bundles: dict[str, Bundle], chosen: dict[str, str]) -> None:
 
 
 def _emitted(file: Path, output: Path) -> dict[str, Bundle]:
-    from shardwright.codegen.operations.emit.emit import emit_described
+    from shardwright.codegen.operations.emit.reshard import emit_described
     from shardwright.codegen.operations.emit.write import write_bundles
 
     descriptions = load_toml(file)

@@ -70,7 +70,7 @@ class FolderFlags(Flags):
         yield tuple(found)
 
     def _emitted(self, root: Path) -> Path:
-        from shardwright.codegen.operations.emit.emit import emit_described
+        from shardwright.codegen.operations.emit.reshard import emit_described
 
         description = self.from_flags(name="reshard")
         try:

@@ -1,6 +1,7 @@
 """The questions that commands ask about every kind of operation, and about groups.
 
-Each kind has a file with its answers; `ANSWERS` in `kinds.py` lists them by class of description.
+Each kind has a file with its answers, `ANSWERS`. `kinds.py` lists the files by class of
+description.
 """
 
 from __future__ import annotations

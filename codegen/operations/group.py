@@ -59,3 +59,6 @@ class GroupAnswers(Answers[Group]):
 
         if target.backend in self.backends(said, root):
             yield GroupTask(said, root, target)
+
+
+ANSWERS = GroupAnswers()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from shardwright.codegen.operations.answers import Answers
-from shardwright.codegen.operations.group import GroupAnswers
-from shardwright.codegen.operations.matmul import MatmulAnswers
-from shardwright.codegen.operations.model import ModelAnswers
-from shardwright.codegen.operations.program import ProgramAnswers
-from shardwright.codegen.operations.relayout import RelayoutAnswers
-from shardwright.codegen.operations.reshard import ReshardAnswers
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
 from shardwright.codegen.spec.matmul import MatmulDescription, Operation
@@ -18,16 +14,23 @@ from shardwright.codegen.spec.model import ModelDescription
 from shardwright.codegen.spec.program import ProgramDescription
 from shardwright.codegen.spec.relayout import RelayoutDescription
 
-ANSWERS: dict[type, Answers[Any]] = {
-    Description: ReshardAnswers(),
-    MatmulDescription: MatmulAnswers(),
-    ProgramDescription: ProgramAnswers(),
-    RelayoutDescription: RelayoutAnswers(),
-    ModelDescription: ModelAnswers(),
-    Group: GroupAnswers(),
+FILES: dict[type, str] = {
+    Description: "reshard",
+    MatmulDescription: "matmul",
+    ProgramDescription: "program",
+    RelayoutDescription: "relayout",
+    ModelDescription: "model",
+    Group: "group",
 }
-"""The `Answers` for each class of description."""
+"""The file in this folder with the answers for each class of description. A command loads only the
+files of its operations."""
 
 
 def answers_of(said: Operation | Group) -> Answers[Any]:
-    return ANSWERS[type(said)]
+    return _loaded(FILES[type(said)])
+
+
+@cache
+def _loaded(name: str) -> Answers[Any]:
+    found: Answers[Any] = import_module(f"{__package__}.{name}").ANSWERS
+    return found

@@ -54,3 +54,6 @@ class ModelAnswers(Answers[ModelDescription]):
         from shardwright.codegen.operations.verify.model import report_model
 
         return report_model(job.said, job.backend, job.folder, runs.runner)
+
+
+ANSWERS = ModelAnswers()

@@ -116,6 +116,9 @@ class ProgramAnswers(Answers[ProgramDescription]):
         return report_program(job.said, job.folder, home, runs.time_limit)
 
 
+ANSWERS = ProgramAnswers()
+
+
 def _compared(program: Partitioned, said: ProgramDescription) -> Iterator[Printed]:
     from rich.table import Table
 

@@ -54,3 +54,6 @@ class RelayoutAnswers(Answers[RelayoutDescription]):
         from shardwright.codegen.operations.verify.relayout import report_relayout
 
         return report_relayout(job.said, job.backend, job.module, runs.runner)
+
+
+ANSWERS = RelayoutAnswers()

@@ -16,7 +16,7 @@ from shardwright.codegen.operations.answers import (
     Within,
 )
 from shardwright.codegen.operations.emit.choice import planned
-from shardwright.codegen.operations.emit.emit import emit_described
+from shardwright.codegen.operations.emit.reshard import emit_described
 from shardwright.codegen.spec.description import Description
 
 if TYPE_CHECKING:
@@ -88,3 +88,6 @@ class ReshardAnswers(Answers[Description]):
         from shardwright.codegen.operations.measure.price import price_of_reshard
 
         return price_of_reshard(planned(said), backend)
+
+
+ANSWERS = ReshardAnswers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape
+from html import escape
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ def flows_svg(plan: RelayoutPlan) -> str:
     ]
     lines = [
         root(*size),
-        f"<title>{escape(title)}</title>",
+        f"<title>{escape(title, quote=False)}</title>",
         box(0, 0, *size, KEPT),
         *_cells(count, senders, receivers),
         *text_lines(span for span in spans if span.text),

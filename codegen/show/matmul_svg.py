@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
+from html import escape
 
 from shardwright.codegen.show.matmul import (
     matmul_words,
@@ -125,7 +125,7 @@ def matmul_svg(plan: MatmulPlan) -> str | None:
     width = max(2 * MARGIN + columns * (WIDTH + SPACE) - SPACE, 720)
     height = TOP + rows * (HEIGHT + SPACE) - SPACE + MARGIN
     title = f"{matmul_words(plan.matmul)}."
-    lines = [root(width, height), f"<title>{escape(title)}</title>"]
+    lines = [root(width, height), f"<title>{escape(title, quote=False)}</title>"]
     lines.append(box(0, 0, width, height, "#ffffff"))
     heading = (Span(MARGIN, 30, title, 15, anchor="start"), _said(plan))
     lines += text_lines(span.within(width - 2 * MARGIN) for span in heading)

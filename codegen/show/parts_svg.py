@@ -8,8 +8,8 @@ dimension. The box shows the tensor's colour and name, and the range of each sto
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
 from shardwright.codegen.show.program_svg import COLOURS
 from shardwright.codegen.show.svg_text import FAINT, Span, box, root, text_lines
@@ -102,7 +102,7 @@ def parts_svg(relayout: Relayout) -> str:
     return "\n".join(
         [
             root(*size),
-            f"<title>{escape(title)}</title>",
+            f"<title>{escape(title, quote=False)}</title>",
             box(0, 0, *size, "#ffffff"),
             *lines,
             *text_lines(spans),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
+from html import escape
 
 from shardwright.codegen.partition.local.sizes import size_text
 from shardwright.codegen.partition.partitioned import Partitioned
@@ -144,7 +144,7 @@ def program_svg(program: Partitioned) -> str:
     picture = ProgramPicture.of(drawn(graph_of(program.local)))
     heading = f"{program.program.name} on {program.mesh}"
     width, height = picture.size
-    lines = [root(width, height), f"<title>{escape(heading)}</title>"]
+    lines = [root(width, height), f"<title>{escape(heading, quote=False)}</title>"]
     lines.append(box(0, 0, width, height, "#ffffff"))
     spans = (Span(MARGIN, 26, heading, 15, anchor="start"), _said(program, picture.graph))
     lines += text_lines(span.within(width - 2 * MARGIN) for span in spans)

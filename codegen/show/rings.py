@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape
+from html import escape
 
 from shardwright.codegen.moves.network.rings import Passed, Rings, RingStep
 from shardwright.codegen.show.svg_text import FAINT, Span, box, in_pixels, root, text_lines
@@ -77,7 +77,7 @@ def rings_svg(rings: Rings, title: str) -> str | None:
         Span(MARGIN, 54, f"{said}; {how}.", 12, FAINT, "start").within(width - 2 * MARGIN),
         *(Span(_middle(n), TOP - 14, f"device {d}", 12) for d, n in columns.items()),
     ]
-    lines = [root(width, height), f"<title>{escape(title)}</title>"]
+    lines = [root(width, height), f"<title>{escape(title, quote=False)}</title>"]
     lines += [box(0, 0, width, height, "#ffffff"), *text_lines(spans)]
     for number, step in enumerate(rings.steps):
         lines += _step(step, TOP + ROW * number, columns)

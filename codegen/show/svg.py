@@ -10,7 +10,7 @@ import colorsys
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
+from html import escape
 
 from shardwright.codegen.show.cuts import Band, CutPicture, holders_text
 from shardwright.codegen.show.pictures import axes_text
@@ -107,7 +107,7 @@ def svg(plan: Plan) -> str:
     below = height - MARGIN + 4 - 18 * (len(notes) - 1)
     lines = [
         root(width, height),
-        f"<title>{escape(title(plan))}</title>",
+        f"<title>{escape(title(plan), quote=False)}</title>",
         "<defs>",
         *_shapes(canvas),
         "</defs>",

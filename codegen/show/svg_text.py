@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from xml.sax.saxutils import escape
+from html import escape
 
 FONT = "ui-monospace, DejaVu Sans Mono, Menlo, Consolas, monospace"
 CHARACTER = 0.61  # width of a character of the font, relative to its size
@@ -66,10 +66,10 @@ def text_lines(spans: Iterable[Span]) -> Iterator[str]:
     said = _differing(common, Span(0, 0, "").style)
     if len(listed) == 1:
         (span,) = listed
-        yield f"<text {_place(span.x, span.y)}{said}>{escape(span.text)}</text>"
+        yield f"<text {_place(span.x, span.y)}{said}>{escape(span.text, quote=False)}</text>"
         return
     parts = (
-        f"<tspan {_place(span.x, span.y)}{own}>{escape(span.text)}</tspan>"
+        f"<tspan {_place(span.x, span.y)}{own}>{escape(span.text, quote=False)}</tspan>"
         for span, own in ((span, _differing(span.style, common)) for span in listed)
     )
     yield f"<text{said}>{''.join(parts)}</text>"

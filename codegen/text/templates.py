@@ -6,16 +6,20 @@ import os
 from functools import cache
 from pathlib import Path
 from pprint import pformat
-
-import jinja2
+from typing import TYPE_CHECKING
 
 from shardwright.codegen.text.python_text import WIDTH
 from shardwright.ir.dump import VARIABLE, dump
 from shardwright.ir.errors import InternalError
 
+if TYPE_CHECKING:  # planning must not load jinja
+    import jinja2
+
 
 @cache
 def _environment() -> jinja2.Environment:
+    import jinja2
+
     return jinja2.Environment(
         loader=jinja2.PackageLoader("shardwright.templates", "."),
         undefined=jinja2.StrictUndefined,
@@ -32,6 +36,8 @@ def render(template: str, context: object) -> str:
     Raises InternalError if the context lacks a name that the template uses; the message shows the
     template's line and its neighbours.
     """
+    import jinja2
+
     if VARIABLE in os.environ:
         dump("context", f"{template}\n{pformat(context, width=WIDTH)}\n")
     try:

@@ -14,7 +14,7 @@ from places import ROOT
 
 import shardwright as sw
 from shardwright.codegen.call import cache
-from shardwright.codegen.operations.emit.emit import Bundle
+from shardwright.codegen.operations.emit.reshard import Bundle
 
 pytest.importorskip("jax")
 

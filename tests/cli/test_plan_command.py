@@ -15,7 +15,7 @@ from shardwright.codegen.cli.flags import flag
 from shardwright.codegen.hardware.presets import topology_of
 from shardwright.codegen.moves.compare import compare, xla_plan
 from shardwright.codegen.moves.xla import received
-from shardwright.codegen.operations.emit.emit import emit_described
+from shardwright.codegen.operations.emit.reshard import emit_described
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.codegen.spec.hlo.received import groups
 

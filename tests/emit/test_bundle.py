@@ -18,7 +18,7 @@ from strategies import exactly, message
 import shardwright as sw
 from shardwright.codegen.operations.bundles.check import check
 from shardwright.codegen.operations.emit import write as writing
-from shardwright.codegen.operations.emit.emit import emit_described
+from shardwright.codegen.operations.emit.reshard import emit_described
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.manifest import sha256
 from shardwright.codegen.text.support import support_files, version

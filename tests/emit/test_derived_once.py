@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 
 from shardwright.codegen import registry
-from shardwright.codegen.operations.emit.emit import emit_described
+from shardwright.codegen.operations.emit.reshard import emit_described
 from shardwright.codegen.spec.description import Description, describe
 from shardwright.ir.once import Once
 

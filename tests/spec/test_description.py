@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import exactly, fields, meshes, message
 
-from shardwright.codegen.operations.emit.emit import emit_described
+from shardwright.codegen.operations.emit.reshard import emit_described
 from shardwright.codegen.spec.config import load_toml
 from shardwright.codegen.spec.description import LONGEST_COMMAND, Description, describe
 from shardwright.ir.errors import InputError

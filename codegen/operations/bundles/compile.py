@@ -11,7 +11,7 @@ from shardwright.codegen.operations.compile import TIME_LIMIT
 from shardwright.codegen.operations.compile.pool import outcomes
 from shardwright.codegen.operations.compile.targets import Target, compilers, parse_targets, require
 from shardwright.codegen.operations.compile.tasks import Task
-from shardwright.codegen.operations.kinds import ANSWERS, answers_of
+from shardwright.codegen.operations.kinds import FILES, answers_of
 from shardwright.codegen.spec.paths import described, grouped
 from shardwright.ir.errors import InputError
 
@@ -60,11 +60,11 @@ def _tasks(paths: Iterable[str | Path], targets: Sequence[Target]) -> list[Task[
     said = {**described(every), **grouped(every)}
     return [
         task
-        for answers in ANSWERS.values()
+        for kind in FILES
         for (root, _), each in said.items()
-        if answers_of(each) is answers
+        if type(each) is kind
         for target in targets
-        for task in answers.tasks(each, root, target)
+        for task in answers_of(each).tasks(each, root, target)
     ]
 
 

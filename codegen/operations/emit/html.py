@@ -9,11 +9,11 @@ from itertools import islice
 
 from shardwright.codegen.learn.learn import Learned
 from shardwright.codegen.learn.sizes import LearnedSizes
-from shardwright.codegen.operations.emit.emit import Bundle
 from shardwright.codegen.operations.emit.matmul import MatmulBundle
 from shardwright.codegen.operations.emit.model_bundle import ModelBundle
 from shardwright.codegen.operations.emit.program import ProgramBundle
 from shardwright.codegen.operations.emit.relayout import RelayoutBundle
+from shardwright.codegen.operations.emit.reshard import Bundle
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.show.flows_svg import flows_svg
 from shardwright.codegen.show.matmul_svg import matmul_svg

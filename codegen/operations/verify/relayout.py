@@ -10,9 +10,9 @@ from pathlib import Path
 from shardwright.codegen.checks.case import MAX_DEVICES
 from shardwright.codegen.checks.relayout_case import RelayoutCase
 from shardwright.codegen.checks.report import Report
-from shardwright.codegen.operations.emit.emit import emit_described
 from shardwright.codegen.operations.emit.relayout import emit_described_relayout, emit_relayout
 from shardwright.codegen.operations.emit.relayout_reshard import plan_as_reshard
+from shardwright.codegen.operations.emit.reshard import emit_described
 from shardwright.codegen.operations.verify import single
 from shardwright.codegen.operations.verify.pool import Runner
 from shardwright.codegen.operations.verify.relayout_twin import twin

@@ -14,8 +14,8 @@ from pathlib import Path
 from shardwright.codegen.checks.case import MAX_DEVICES, Case, GroupCase, Transfer, placement
 from shardwright.codegen.checks.report import Report
 from shardwright.codegen.operations.emit.choice import planned
-from shardwright.codegen.operations.emit.emit import emit_described
 from shardwright.codegen.operations.emit.modules import Part, backward_file, backward_of, parts
+from shardwright.codegen.operations.emit.reshard import emit_described
 from shardwright.codegen.operations.verify.cover import CHECK
 from shardwright.codegen.operations.verify.pool import Runner, failure
 from shardwright.codegen.operations.verify.smaller_mesh import smaller_meshes
