@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -103,6 +104,7 @@ def main() -> None:
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
+    gc.freeze()  # what is imported stays to the end, so collections need not visit it
     try:
         app(prog_name="shardwright")
     except OSError as error:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from shardwright.codegen.show.program_svg import COLOURS
-from shardwright.codegen.show.svg_text import FAINT, Span, box, root, text_lines
+from shardwright.codegen.show.svg_text import COLOURS, FAINT, Span, box, root, text_lines
 from shardwright.ir.parts import BoundPart
 from shardwright.ir.relayout import Relayout
 from shardwright.ir.stored import Stored

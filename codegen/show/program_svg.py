@@ -17,6 +17,7 @@ from shardwright.codegen.show.graph_layout import GraphPlaces, place
 from shardwright.codegen.show.program_graph import GraphEdge, GraphValue, ProgramGraph, graph_of
 from shardwright.codegen.show.svg_text import (
     CHARACTER,
+    COLOURS,
     FAINT,
     INK,
     Span,
@@ -31,10 +32,6 @@ WHOLE = 40
 values near communications are drawn."""
 MARGIN, TOP, BOX, LABEL, ROW, GAP = 24, 62, 36, 20, 62, 18
 LARGE, SMALL = 12, 10
-COLOURS = (
-    *("#cfe3f5", "#f6dcc0", "#d5ecc9", "#ecd2ea", "#f7efb2", "#c9ebe6", "#f3cfd2", "#d9d6f3"),
-    *("#e3e0c8", "#cfd8dc"),
-)
 WHOLE_COLOUR, MOVE_COLOUR, MOVE, LINE = "#ffffff", "#fff4dd", "#9a5b00", "#8a93a0"
 
 

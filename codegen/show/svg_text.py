@@ -11,6 +11,11 @@ CHARACTER = 0.61  # width of a character of the font, relative to its size
 SIZE = 14  # default size of text
 INK, FAINT = "#1f2430", "#5b6270"
 
+COLOURS = (
+    *("#cfe3f5", "#f6dcc0", "#d5ecc9", "#ecd2ea", "#f7efb2", "#c9ebe6", "#f3cfd2", "#d9d6f3"),
+    *("#e3e0c8", "#cfd8dc"),
+)
+
 
 @dataclass(frozen=True)
 class Span:

@@ -15,7 +15,8 @@ import random_functions
 import shardwright as sw
 from shardwright.codegen.show.graph_layout import GraphPlaces, place
 from shardwright.codegen.show.program_graph import ProgramGraph, graph_of
-from shardwright.codegen.show.program_svg import COLOURS, WHOLE, ProgramPicture, program_svg
+from shardwright.codegen.show.program_svg import WHOLE, ProgramPicture, program_svg
+from shardwright.codegen.show.svg_text import COLOURS
 
 PATTERNS = {each.name: each for each in program_patterns.patterns()}
 
