@@ -194,6 +194,12 @@ def _all_collectives(x: Any, w: Any) -> Any:
     return turned * most, lax.pmean(part, "t"), lax.psum((y.sum(), y.min()), ("d", "t"))
 
 
+def _untiled_collectives(x: Any, w: Any) -> Any:
+    """Collectives that add or drop a dimension, with one entry for each device along an axis."""
+    stacked = lax.all_gather(x @ w, "t", axis=1) * (1.0 + lax.axis_index("t"))
+    return lax.all_to_all(stacked, "t", 1, 0), lax.psum_scatter(stacked, "t", scatter_dimension=1)
+
+
 def manual_cases(mesh: Any) -> dict[str, FlowCase]:
     """Cases with a `shard_map` inside, on a mesh of jax."""
     mapped = partial(jax.shard_map, mesh=mesh)
@@ -213,6 +219,12 @@ def manual_cases(mesh: Any) -> dict[str, FlowCase]:
         _all_collectives,
         in_specs=(P("d", "t"), P(None, None)),
         out_specs=(P("d", "t"), P(("d", "t")), P()),
+        check_vma=False,
+    )
+    untiled = mapped(
+        _untiled_collectives,
+        in_specs=(P("d", "t"), P("t", None)),
+        out_specs=(P("t", "d"), P(("d", "t"))),
         check_vma=False,
     )
     ring = mapped(
@@ -245,6 +257,7 @@ def manual_cases(mesh: Any) -> dict[str, FlowCase]:
         "one axis": FlowCase(lambda w, x: (along_t(jnp.tanh(x @ w["a"]), w["b"])).sum(), *one),
         "auto axes beside": FlowCase(with_auto, *one),
         "every collective": FlowCase(lambda w, x: every(x, w["a"]), *one, False),
+        "untiled collectives": FlowCase(lambda w, x: untiled(x, w["a"]), *one, False),
         "in a loop": FlowCase(in_loop, (LAYERS, X), (OF_LAYERS, ROWS)),
     }
     if dict(mesh.shape)["d"] == 2:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from shardwright.codegen.ops.build import Builder, Shape, aligned
+from shardwright.codegen.ops.collective_text import PLACES, collective_call
 from shardwright.codegen.ops.kind import OpKind
 from shardwright.codegen.ops.text import Expression, MakeText, OpText
 from shardwright.ir.axes import axes_text
@@ -93,10 +94,6 @@ def _axes(text: OpText) -> str:
     return axes_text(text.axes.spelled(axes_of(text.op)))
 
 
-def _alike(function: str) -> MakeText:
-    return lambda text: (function, [text.given[0], _axes(text)])
-
-
 def _permute(text: OpText) -> Expression:
     pairs = text.op.param("perm")
     listed = [pair for pair in pairs if isinstance(pair, tuple)] if isinstance(pairs, tuple) else []
@@ -110,19 +107,19 @@ def _permute(text: OpText) -> Expression:
     return "lax.ppermute", [text.given[0], _axes(text), said]
 
 
-def _gather(text: OpText) -> Expression:
-    ends = [f"axis={text.has('all_gather_dimension')}", f"tiled={text.has('tiled')}"]
-    return "lax.all_gather", [text.given[0], _axes(text), *ends]
+def _along(op: str, *names: str) -> MakeText:
+    """Return the text of `lax.op` along dimensions. `names`: the params that number them."""
+
+    def made(text: OpText) -> Expression:
+        dims = (text.op.integers(name)[0] for name in names)
+        # jax adds and drops the extra dimension of an untiled all-to-all in ops of its own
+        tiled = op == "all_to_all" or text.has("tiled") is not False
+        return collective_call(op, text.given[0], _axes(text), *dims, tiled=tiled)
+
+    return made
 
 
-def _scatter(text: OpText) -> Expression:
-    ends = [f"scatter_dimension={text.has('scatter_dimension')}", f"tiled={text.has('tiled')}"]
-    return "lax.psum_scatter", [text.given[0], _axes(text), *ends]
-
-
-def _exchange(text: OpText) -> Expression:
-    ends = [f"split_axis={text.has('split_axis')}", f"concat_axis={text.has('concat_axis')}"]
-    return "lax.all_to_all", [text.given[0], _axes(text), *ends, "tiled=True"]
+_gather = _along("all_gather", "all_gather_dimension")
 
 
 def _ragged(text: OpText) -> Expression:
@@ -135,14 +132,14 @@ def _collective(name: str, text: MakeText) -> OpKind:
 
 KINDS = (
     OpKind("axis_index", text=lambda text: ("lax.axis_index", [_axes(text)]), group="constant"),
-    _collective("psum", _alike("lax.psum")),
-    _collective("psum_invariant", _alike("lax.psum")),
-    _collective("pmax", _alike("lax.pmax")),
-    _collective("pmin", _alike("lax.pmin")),
+    _collective("psum", _along("psum")),
+    _collective("psum_invariant", _along("psum")),
+    _collective("pmax", _along("pmax")),
+    _collective("pmin", _along("pmin")),
     _collective("ppermute", _permute),
     _collective("all_gather", _gather),
     _collective("all_gather_invariant", _gather),
-    _collective("reduce_scatter", _scatter),
-    _collective("all_to_all", _exchange),
+    _collective("reduce_scatter", _along("psum_scatter", "scatter_dimension")),
+    _collective("all_to_all", _along("all_to_all", *PLACES["all_to_all"])),
     _collective("ragged_all_to_all", _ragged),
 )

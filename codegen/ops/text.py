@@ -15,7 +15,8 @@ from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Op
 
 Shape = tuple[int, ...]
-Expression = str | tuple[str, list[str]]
+Call = tuple[str, list[str]]
+Expression = str | Call
 
 NUMBER = re.compile(r"jnp\.\w+\(\d+\)")
 """Matches an expression for an integer as an array of rank 0."""

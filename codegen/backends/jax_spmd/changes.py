@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwright.codegen.moves.move import LayoutMove
-from shardwright.codegen.ops.axis_text import gather_call, tiled
+from shardwright.codegen.ops.collective_text import collective_call, gather_call
 from shardwright.codegen.ops.layout import LocalLayout
 from shardwright.codegen.ops.literals import listed
 from shardwright.codegen.text.python_text import INDENT, WIDTH, formatted
 from shardwright.ir.axes import axes_text
 from shardwright.ir.errors import InternalError
-
-REDUCERS = {"sum": "lax.psum", "max": "lax.pmax", "min": "lax.pmin"}
 
 
 def change_call(
@@ -41,11 +39,11 @@ def change_call(
             return gather_call(given, change.axes, change.dims[0], checked)
         case "all_to_all":
             gathered, split = change.dims
-            return "lax.all_to_all", [given, axes, *tiled("all_to_all", split, gathered)]
+            return collective_call("all_to_all", given, axes, split, gathered)
         case "all_reduce":
-            return REDUCERS[source.operator], [given, axes]
+            return collective_call(f"p{source.operator}", given, axes)
         case "reduce_scatter":
-            return "lax.psum_scatter", [given, axes, *tiled("psum_scatter", *change.dims)]
+            return collective_call("psum_scatter", given, axes, *change.dims)
         case "permute":
             return "lax.ppermute", [given, axes, pairs]
     raise InternalError(f"no collective for {change.op}")

@@ -9,7 +9,7 @@ from typing import Any
 from shardwright.codegen.backends.jax_spmd.exchange import turned
 from shardwright.codegen.moves.at_once import Turning
 from shardwright.codegen.moves.block_moves import DirectMove, Place
-from shardwright.codegen.ops.axis_text import tiled
+from shardwright.codegen.ops.collective_text import collective_call
 from shardwright.codegen.ops.text import Expression
 from shardwright.ir.axes import axes_text
 
@@ -33,8 +33,7 @@ def direct_statements(
     received: list[tuple[str, Expression]] = []
     if found.blocks.is_at_once:
         sent = _selected(blocks, rows, "SENT", device, table)
-        ends = tiled("all_to_all", 0, 0)
-        received.append((fresh("received"), ("lax.all_to_all", [sent, axes, *ends])))
+        received.append((fresh("received"), collective_call("all_to_all", sent, axes, 0, 0)))
         every = received[0][0]
     else:
         for row, pairs in found.sent:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardwright.codegen.moves.at_once import AtOnce, Turning
 from shardwright.codegen.moves.move import LayoutMove
-from shardwright.codegen.ops.axis_text import tiled
+from shardwright.codegen.ops.collective_text import collective_call
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.ops.literals import integers
 from shardwright.codegen.ops.text import Expression
@@ -33,8 +33,7 @@ def exchange_statements(
     coming, going = (_moved(change.axes, layout) for layout in (change.after, source))
     turns = AtOnce.of(shape, order, coming, going)
     yield blocks, turned(cut, turns.before)
-    ends = tiled("all_to_all", 0, 0)
-    yield came, ("lax.all_to_all", [blocks, axes_text(change.axes), *ends])
+    yield came, collective_call("all_to_all", blocks, axes_text(change.axes), 0, 0)
     yield made, turned(came, turns.after)
 
 

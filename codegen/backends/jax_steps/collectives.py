@@ -23,7 +23,7 @@ from shardwright.codegen.moves.network import passes
 from shardwright.codegen.moves.network.collectives import positions_of_groups
 from shardwright.codegen.moves.network.passes import Laid, Standing
 from shardwright.codegen.moves.xla import Collective
-from shardwright.codegen.ops.axis_text import tiled
+from shardwright.codegen.ops.collective_text import collective_call
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.axes import axes_text
 from shardwright.ir.exchange import ids_of
@@ -58,17 +58,20 @@ class OverDigits:
             return f"number_of({digits}, lax.axis_index(AXES))"
         return f"lax.axis_index({axes_text(names)})"
 
-    def collective(self, mesh: Mesh, op: str, digits: Digits, how: list[str]) -> Statement:
+    def collective(
+        self, mesh: Mesh, op: str, digits: Digits, *dims: int, tiled: bool = True
+    ) -> Statement:
         """Return the statement that calls `lax.op` over the axes for digits of mesh positions or,
         if the program has no such axes, among groups of devices."""
         names = None if self.axes is None else self.axes.over(digits)
-        if names is not None:
-            return Statement(f"lax.{op}", ("x", axes_text(names), *how))
-        inside = [str(self.ids.size), *map(str, digits)]
-        if self.axes is None:
-            inside.append(f"ids={ids_name(mesh, self.source)}")
-        groups = f"axis_index_groups=groups_along({', '.join(inside)})"
-        return Statement(f"lax.{op}", ("x", "AXES", *how, groups))
+        axes = "AXES" if names is None else axes_text(names)
+        function, arguments = collective_call(op, "x", axes, *dims, tiled=tiled)
+        if names is None:
+            inside = [str(self.ids.size), *map(str, digits)]
+            if self.axes is None:
+                inside.append(f"ids={ids_name(mesh, self.source)}")
+            arguments.append(f"axis_index_groups=groups_along({', '.join(inside)})")
+        return Statement(function, tuple(arguments))
 
     def slice(self, change: StepChange, size: int) -> Statement:
         """Return the statement that keeps this device's part, of extent `size`, of a dimension."""
@@ -140,7 +143,7 @@ class Changed:
         self.laid.append(passes.exchanged(self.shape, split, joined, count, "apart"))
         self.shape[split] //= count
         self._add("x.reshape", *map(str, [*self.shape[:split], count, *self.shape[split:]]))
-        self._call("all_to_all", old.digits, [f"split_axis={split}", f"concat_axis={joined}"])
+        self._call("all_to_all", old.digits, split, joined, tiled=False)
         self.shape[joined] *= count
         self._add("x.reshape", *map(str, self.shape))
         self._ask("all-to-all", old.digits)
@@ -155,11 +158,11 @@ class Changed:
             ((axis, old),) = pairs
             self.shape[axis] //= old.count
             self.shape[old.axis] *= old.count
-            self._call("all_to_all", digits, tiled("all_to_all", axis, old.axis))
+            self._call("all_to_all", digits, axis, old.axis)
         else:
             turns = self._at_once([old for _, old in pairs], [axis for axis, _ in pairs])
             self._turn(turns.before)
-            self._call("all_to_all", digits, tiled("all_to_all", 0, 0))
+            self._call("all_to_all", digits, 0, 0)
             self._turn(turns.after)
         self._ask("all-to-all", digits)
 
@@ -167,8 +170,7 @@ class Changed:
         """Gather the parts of a dimension. Unless it is outermost, gather whole shards along a new
         dimension, which a reshape joins."""
         is_outermost = math.prod(self.shape[: change.axis]) == 1
-        how = [f"axis={change.axis}", *["tiled=True"] * is_outermost]
-        self._call("all_gather", change.digits, how)
+        self._call("all_gather", change.digits, change.axis, tiled=is_outermost)
         before = tuple(self.shape)
         self.shape[change.axis] *= change.count
         if not is_outermost:
@@ -185,10 +187,10 @@ class Changed:
         if len(changes) == 1 and not (outermost and changes[0].axis):
             (change,) = changes
             self.shape[change.axis] *= change.count
-            self._call("all_gather", digits, tiled("all_gather", change.axis))
+            self._call("all_gather", digits, change.axis)
         else:
             turns = self._at_once(changes, [])
-            self._call("all_gather", digits, ["axis=0"])
+            self._call("all_gather", digits, 0, tiled=False)
             self._turn(turns.after)
         self._ask("all-gather", digits)
         # passes over memory that reorder data gathered along several dimensions at once
@@ -198,7 +200,7 @@ class Changed:
 
     def reduce(self, operator: Operator, digits: Digits) -> None:
         """Reduce terms, one on each device of a group, and leave the result on all of them."""
-        self._call(f"p{operator}", digits, [])
+        self._call(f"p{operator}", digits)
         self._ask("all-reduce", digits)
         self.laid.append(Laid("sum", math.prod(self.shape)))
 
@@ -213,19 +215,18 @@ class Changed:
         op, times = "reduce-scatter", 1
         if operator == "sum" and axis and outermost:
             op, times = "all-reduce", count
-            self._call("psum", change.digits, [])
+            self._call("psum", change.digits)
             self.statements.append(self.over.slice(change, self.shape[axis]))
         elif turned:
             self._add("x.reshape", *parted)
             self._add("jnp.moveaxis", "x", str(axis), "0")
-            self._call("psum_scatter", change.digits, ["scatter_dimension=0"])
+            self._call("psum_scatter", change.digits, 0, tiled=False)
         elif operator == "sum":
-            self._call("psum_scatter", change.digits, tiled("psum_scatter", axis))
+            self._call("psum_scatter", change.digits, axis)
         else:
             op, times = "all-to-all", count
             self._add("x.reshape", *parted)
-            how = [f"split_axis={axis}", f"concat_axis={axis}"]
-            self._call("all_to_all", change.digits, how)
+            self._call("all_to_all", change.digits, axis, axis, tiled=False)
             self._add(f"jnp.{operator}", "x", f"axis={axis}")
         elements = math.prod(self.shape)
         self.asked.append(self.over.ask(self.mesh, op, elements * times, change.digits))
@@ -265,8 +266,9 @@ class Changed:
     def _add(self, function: str, *arguments: str) -> None:
         self.statements.append(Statement(function, arguments))
 
-    def _call(self, op: str, digits: Digits, how: list[str]) -> None:
-        self.statements.append(self.over.collective(self.mesh, op, digits, how))
+    def _call(self, op: str, digits: Digits, *dims: int, tiled: bool = True) -> None:
+        made = self.over.collective(self.mesh, op, digits, *dims, tiled=tiled)
+        self.statements.append(made)
 
     def _ask(self, op: str, digits: Digits) -> None:
         self.asked.append(self.over.ask(self.mesh, op, math.prod(self.shape), digits))

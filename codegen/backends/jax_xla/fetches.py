@@ -22,6 +22,7 @@ from shardwright.codegen.backends.jax_xla.boxes import (
     ranks_by_shard,
 )
 from shardwright.codegen.backends.jax_xla.joins import Join
+from shardwright.codegen.ops.collective_text import collective_call
 from shardwright.ir.algebra.index import Integers
 from shardwright.ir.exchange import Exchange
 
@@ -74,8 +75,8 @@ class Fetches:
         for dim in self.dimensions:
             among = "GROUPS" if len(self.dimensions) == 1 else f"along(GROUPS, GRID, {dim})"
             is_outermost = math.prod(shape[:dim]) == 1
-            how = f"axis={dim}, " + "tiled=True, " * is_outermost + f"axis_index_groups={among}"
-            lines.append(f"y = lax.all_gather(y, AXES, {how})")
+            call, given = collective_call("all_gather", "y", "AXES", dim, tiled=is_outermost)
+            lines.append(f"y = {call}({', '.join(given)}, axis_index_groups={among})")
             shape[dim] *= self.join.grid[dim]
             if not is_outermost:
                 lines.append(f"y = y.reshape({', '.join(map(str, shape))})")

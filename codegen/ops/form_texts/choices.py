@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardwright.codegen.ops.collective_text import collective_call
 from shardwright.codegen.ops.form_texts.statement import FormLine, FormLines, FormText
 from shardwright.codegen.ops.forms.choices import shared_dim
 from shardwright.codegen.ops.literals import dtype_text
@@ -60,10 +61,6 @@ def _brought(form: FormText, target: str, given: str, along: int, shared: int | 
     along which each device then handles only a part, or None."""
     if shared is None:
         return form.gathered(target, given, 0, along, along)
-    ends = [
-        axes_text(form.axes(0, along)),
-        f"split_axis={shared}",
-        f"concat_axis={along}",
-        "tiled=True",
-    ]
-    return FormLine(target, ("lax.all_to_all", [given, *ends]), moves=True)
+    axes = axes_text(form.axes(0, along))
+    made = collective_call("all_to_all", given, axes, shared, along)
+    return FormLine(target, made, moves=True)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from shardwright.codegen.ops.axis_text import gather_call
+from shardwright.codegen.ops.collective_text import gather_call
 from shardwright.codegen.ops.layout import Names
 from shardwright.codegen.ops.text import Expression, MakeText, OpText
 from shardwright.ir.axes import axes_text

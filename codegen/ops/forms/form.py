@@ -50,7 +50,7 @@ class FormMove:
     """One communication inside a form. It fetches part of an operand for a stated purpose,
     `what`."""
 
-    kind: str  # a collective, such as all_gather
+    op: str  # a collective, such as all_gather
     axes: Names
     place: int  # index of the operand
     dim: int  # dimension of the operand along which the op is split

@@ -201,7 +201,7 @@ class Splits:
         pace, moves = self.axes.rates.pace, filter(lambda move: move.received, self.moves(split))
         if pace is None:
             return self.work(split) + sum(move.received for move in moves)
-        return self.work(split) + sum(pace.of(m.kind, m.axes, m.received) for m in moves)
+        return self.work(split) + sum(pace.of(m.op, m.axes, m.received) for m in moves)
 
     def work(self, split: FactorAxes) -> float:
         """Return the cost of a device's computation, as the bytes that it could receive in the same

@@ -21,16 +21,16 @@ def own_moves(split: SplitOp, axes: CutAxes) -> Iterator[FormMove]:
         return
     source, target = split.bytes(0), split.bytes(split.tensors.result)
     if op.kind == "ppermute":
-        kind, result = "permute", source
+        made, result = "permute", source
     elif op.kind in ALIKE:
-        kind, result = "all_reduce", source
+        made, result = "all_reduce", source
     elif op.kind in GATHERS:
-        kind, result = "all_gather", source * parts
+        made, result = "all_gather", source * parts
     elif op.kind == "reduce_scatter":
-        kind, result = "reduce_scatter", target
+        made, result = "reduce_scatter", target
     else:
-        kind, result = "all_to_all", source
-    received = ring_bytes(kind, result, parts)
+        made, result = "all_to_all", source
+    received = ring_bytes(made, result, parts)
     if op.kind == "ragged_all_to_all":  # upper bound: every row may come from another device
         received = target
-    yield FormMove(kind, names, 0, 0, received, "as you wrote it")
+    yield FormMove(made, names, 0, 0, received, "as you wrote it")

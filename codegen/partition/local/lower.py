@@ -220,11 +220,11 @@ class _Steps:
             operand = operands[move.place]
             layout = known[operand].layout
             number = self.lowering.new(known[result].value, layout)
-            same = (operand, move.kind, move.axes, move.dim, move.rows)
+            same = (operand, move.op, move.axes, move.dim, move.rows)
             is_known = move.rows is not None and same in self.brought
             self.brought.add(same)
             received = 0 if is_known else move.received
-            change = Move(move.kind, move.axes, layout, (move.dim,), received)
+            change = Move(move.op, move.axes, layout, (move.dim,), received)
             ends, reason = (operand, number), reasons.inside(move)
             own = reasons.kind in COLLECTIVES
             yield MoveValue(change, *ends, reason, line, inside=True, known=is_known, own=own)
