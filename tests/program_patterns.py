@@ -69,7 +69,48 @@ def tokens_of(table: Any, tokens: Any) -> Any:
     return table[tokens]
 
 
+def tied_embedding(ids: Any, tokens: Any, up: Any, down: Any) -> Any:
+    """A step of two layers between an embedding and a head that share their weights."""
+
+    def loss(tokens: Any, up: Any, down: Any) -> Any:
+        x = tokens[ids]
+        for _ in range(2):
+            x = x + jnp.tanh(x @ up) @ down
+        scores = jax.nn.log_softmax(x @ tokens.T)
+        return -jnp.take_along_axis(scores, ids[..., None], -1).mean()
+
+    weights = tokens, up, down
+    gradients = jax.grad(loss, (0, 1, 2))(*weights)
+    return tuple(w - 0.01 * g for w, g in zip(weights, gradients, strict=True))
+
+
+def recurrence(factors: Any, terms: Any) -> Any:
+    """A scan of pairs, as in state space models."""
+
+    def after(first: Any, second: Any) -> Any:
+        return first[0] * second[0], first[1] * second[0] + second[1]
+
+    return jax.lax.associative_scan(after, (factors, terms))
+
+
 def patterns() -> Iterator[Pattern]:
+    yield from small_patterns()
+    d, rows = sw.Mesh({"d": 8}), '[{"d"}, {}]'
+    dims = '[{"t"}, {"d"}]', '[{"d"}, {"t"}]', '[{"t"}, {"d"}]'
+    weights = shaped(2048, 256), shaped(256, 1024), shaped(1024, 256)
+    ids = jax.ShapeDtypeStruct((64, 128), jnp.int32)
+    yield Pattern(
+        *("a tied embedding", tied_embedding, (ids, *weights), sw.Mesh({"d": 4, "t": 2})),
+        *(('[{"d"}, {}]', *dims), dims, 7 * MIB),
+    )
+    yield Pattern(
+        *("a scan of pairs along rows", recurrence, (shaped(512, 64),) * 2, d),
+        *((rows, rows), (rows, rows), 0.0113 * MIB),
+    )
+
+
+def small_patterns() -> Iterator[Pattern]:
+    """Yield the patterns of a few ops, whose pictures show every value."""
     d, t = sw.Mesh({"d": 8}), sw.Mesh({"t": 8})
     rows, columns = '[{"d"}, {}]', '[{}, {"t"}]'
     wide, high = shaped(1024, 4096), shaped(4096, 1024)

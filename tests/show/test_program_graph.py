@@ -18,7 +18,7 @@ from shardwright.codegen.show.program_graph import ProgramGraph, graph_of
 from shardwright.codegen.show.program_svg import WHOLE, ProgramPicture, program_svg
 from shardwright.codegen.show.svg_text import COLOURS
 
-PATTERNS = {each.name: each for each in program_patterns.patterns()}
+PATTERNS = {each.name: each for each in program_patterns.small_patterns()}
 
 
 def of_pattern(name: str, mode: str = "as_shardy") -> sw.Partitioned:
