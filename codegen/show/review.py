@@ -45,8 +45,8 @@ def review_page(
     """Return a bundle's README.md as deterministic text.
 
     `tables`: the backends' tables, each a title with a heading and rows. `backward`: the files of
-    the reverse reshard, which derivatives need. `takes`: lines on the modules' stages and seconds,
-    and the comparison with peers. `rings`: whether there is a picture of rings.
+    the reverse reshard, which derivatives need. `takes`: lines on the calls, stages, seconds and
+    features of modules, and the comparison with peers. `rings`: whether there is a picture of rings.
     """
     sections = (
         f"# {name}",
