@@ -46,7 +46,8 @@ def review_page(
 
     `tables`: the backends' tables, each a title with a heading and rows. `backward`: the files of
     the reverse reshard, which derivatives need. `takes`: lines on the calls, stages, seconds and
-    features of modules, and the comparison with peers. `rings`: whether there is a picture of rings.
+    features of modules, and the comparison with peers. `rings`: whether there is a picture of
+    rings.
     """
     sections = (
         f"# {name}",

@@ -118,7 +118,7 @@ class ValueFlow:
     def primal(self, asked: Asked) -> Asked | None:
         """Return the value of the forward pass whose gradient `asked` is, with the layout that it
         has then, None if it is not known. A gradient may still be transposed or reshaped."""
-        own = self.primal_of(asked.value)
+        own = self._primal_of(asked.value)
         if own is not None:
             return replace(asked, value=own)
         after = self.users.get(asked.value, [])
@@ -126,7 +126,7 @@ class ValueFlow:
         found = self.carried(after[0], asked) if is_turned else None
         return None if found is None else self.primal(found)
 
-    def primal_of(self, value: int) -> int | None:
+    def _primal_of(self, value: int) -> int | None:
         """Return the value of the forward pass whose gradient a value is, None if it is not known
         or if the gradient is still in a different shape."""
         gradient = self.local.program.values[value]

@@ -201,10 +201,13 @@ def in_source(flow: ValueFlow, step: MoveValue) -> str:
     places = [*results_of(flow.local, step, through=True)]
     if places:
         return f"the value that becomes {_results(flow.local, places)}"
-    primal = flow.primal_of(flow.local.values[step.operand].value) if value.backward else None
-    written = None if primal is None else flow.local.program.values[primal].written
+    own: Asked | None = Asked(flow.local.values[step.operand].value, step.change.after)
+    if own is not None and value.backward:
+        own = flow.primal(own)
+    whole = None if own is None else flow.whole(own)
+    written = None if whole is None else flow.local.program.values[whole.value].written
     if written is not None:
-        return f"the gradient of {written.text}"
+        return f"the gradient of {written.text}" if value.backward else written.text
     return f"{value.name} at {value.line}" if value.line else value.name
 
 
