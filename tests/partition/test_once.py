@@ -84,6 +84,32 @@ def test_a_barrier_keeps_values_apart() -> None:
     assert (found["exp"], found["optimization_barrier"]) == (1, 2)
 
 
+def turned(x: Any, at: Any) -> Any:
+    """An embedding of positions by sines and cosines of one angle, as in attention."""
+    angle = at.astype("float32") / (100.0 ** (jnp.arange(16) / 16))
+    sin, cos = jnp.sin(angle), jnp.cos(angle)
+    a, b = x[:, :16], x[:, 16:]
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=1)
+
+
+@pytest.mark.parametrize("mode", ["as_shardy", "cheapest"])
+def test_calls_of_one_function_keep_what_moves_nowhere(mode: str) -> None:
+    """The angle is whole on every device, and each call has its own, so that both calls remain one
+    function of the module; within one call it is computed once."""
+
+    def both(x: Any, w: Any, at: Any) -> Any:
+        return turned(x, at) @ w + turned(jnp.tanh(x) @ w, at)
+
+    avals = X, W, jax.ShapeDtypeStruct((), "int32")
+    assert kinds(both, *avals)["sin"] == 2
+    assert kinds(lambda x, at: turned(x, at), X, avals[2])["sin"] == 1
+    program = partitioned(both, *avals, mode=mode)
+    assert sw.emit(program).module.count("turned(") == 3
+    alone = jax.make_mesh((1,), ("d",))
+    one = sw.partition(both, *avals, mesh=alone, mode=mode)
+    assert emitted.fault(both, avals, one, alone) == ""
+
+
 def test_bodies_of_loops() -> None:
     def turn(x: Any, w: Any) -> tuple[Any, None]:
         return x + jnp.tanh(w).sum() + jnp.tanh(w).sum(), None

@@ -8,6 +8,8 @@ with equal shardings. The first of them stays, and the others are removed. Some 
 - Ops whose results are scalars that are not floats, such as indices: a module folds each into the
   slice that uses it.
 - Ops in different layers of a model, so that the layers remain alike.
+- Ops in different calls of the user's functions whose tensors are whole on every device, since
+  nothing moves for them, so that the calls remain alike.
 """
 
 from __future__ import annotations
@@ -67,8 +69,12 @@ class _Once:
             own = replace(op, operands=operands, bodies=bodies)
             if bodies or not varied.isdisjoint(operands):
                 varied.update(op.results)
-            equal = first.setdefault((layers.get(place), self._key(own, place)), own)
+            key = layers.get(place), self._key(own, place)
+            equal = first.setdefault(key, own)
             self.same.update(zip(op.results, equal.results, strict=True))
+            if self._is_local(own, equal):
+                calls = self.values[op.results[0]].calls
+                equal = first.setdefault((calls, *key), own)
             if equal is not own and varied.issuperset(op.results) and not self._stays(op):
                 self.source.update(zip(op.results, equal.results, strict=True))
                 continue
@@ -93,6 +99,14 @@ class _Once:
         if all(value.shape == () and value.dtype not in FLOATS for value in results):
             return True
         return self._bytes(op.results) > self._bytes(op.operands)
+
+    def _is_local(self, op: Op, equal: Op) -> bool:
+        """Return whether an op and an equal one are in different calls of the user's functions, and
+        their tensors are whole on every device."""
+        tensors = [self.values[value] for value in (*op.operands, *op.results)]
+        if any(value.sharding is not None and value.sharding.used() for value in tensors):
+            return False
+        return self.values[op.results[0]].calls != self.values[equal.results[0]].calls
 
     def _bytes(self, tensors: Sequence[int]) -> int:
         own = [self.values[value] for value in tensors]
