@@ -145,7 +145,7 @@ def table(lines: list[tuple[str, ...]]) -> str:
 def main() -> None:
     torch = metadata.version("torch")
     text = (
-        "# What others do with nine reshards of four devices\n\n"
+        "# Nine reshards of four devices by other systems\n\n"
         f"{versions().removesuffix('.')} and torch {torch}. "
         "Bytes into the busiest device, of float32. On a mesh of two axes "
         "DTensor has the flattened axis too. The values of DTensor and of our module are "

@@ -57,21 +57,21 @@ def sanitize_summary(rows: Sequence[Row]) -> str:
 
 
 COPIES = """\
-All shards lie on one GPU. `read` and `written`: MiB that kernels read and write; `distinct`: MiB of
-what is read, each byte counted once, since the L2 cache may serve the others. GB/s are bytes read
-and written; `copy` is torch's copy of as many bytes. `of copy`: our rate over that of one such
-copy; `of copies`: over that of as many bytes in one copy for each device, as we launch one kernel
-for each. `called` is a call without a CUDA graph, `host` the host's time for each launch. With
-`programs` a kernel has so few thread blocks, and leaves the other multiprocessors to other work."""
+All shards are on one GPU. `read`, `written`: MiB that kernels read and write; `distinct`: MiB read,
+each byte counted once, because the L2 cache may serve repeated reads. GB/s count bytes read and
+written; `copy` is torch's copy of as many bytes. `of copy`: our rate over the rate of one such copy;
+`of copies`: over the rate of one copy for each device, because we launch one kernel for each.
+`called`: a call without a CUDA graph; `host`: the host's time for each launch. With `programs`, a
+kernel has only that many thread blocks, and leaves the other multiprocessors to other work."""
 
 GEMM = """\
 bfloat16. `alone` is a matmul of one device. Others have all ranks on one GPU, kernel after kernel:
 microseconds of each kernel of one device, and `ours` is the kernel that multiplies. `pull` copies
-operands by 16 programs: GB/s read and written. Errors are relative."""
+operands with 16 programs: GB/s read and written. Errors are relative."""
 
 RANKS = """\
-Four processes share the GPU, over gloo. They take turns, so only the host's time for a call means
-something. `grown` are the MiB that calls after the second one left allocated."""
+Four processes share the GPU, over gloo. They take turns, so only the host's time for a call is
+meaningful. `grown`: the MiB that calls after the second one left allocated."""
 
 PAGE = Page(
     "Triton modules on a GPU",

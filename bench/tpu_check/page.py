@@ -8,10 +8,10 @@ from bench.parts.attempt import Row
 from bench.parts.table import Page, Section
 
 TIMES = """\
-Microseconds of a call until its result is there, the host's time included; the median of several.
-`jit` is XLA's own reshard: an identity, or a sum of terms, with `out_shardings`; `device_put` is
-JAX's outside of a program. Where an extent does not divide JAX cannot say the shardings. `over`
-is theirs over ours: above 1 ours takes less. GB/s: bytes into the busiest device."""
+Microseconds of a call until its result is ready, host time included; medians of several calls.
+`jit`: XLA's own reshard, an identity or a sum of terms with `out_shardings`; `device_put`: JAX's
+reshard outside a program. JAX cannot express shardings that do not divide an extent. `over`: their
+time over ours, above 1 if ours is faster. GB/s count the bytes into the busiest device."""
 
 
 def times_summary(rows: Sequence[Row]) -> str:
