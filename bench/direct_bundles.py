@@ -163,9 +163,9 @@ def main() -> None:
     lines = [
         "# Bundles of scalar work of all-to-alls",
         "",
-        "Of the kernel that sends, on v6e, as many as run where no branch skips any; before: with",
-        "a wait for every tile, and through peers one by one. Unaligned tiles are shifted in the",
-        "same kernel, in most of its bundles: a chunk for each peer.",
+        "Bundles of the sending kernel on v6e that run if no branch skips any; before: it waited",
+        "for every tile, and visited peers one by one. The same kernel shifts unaligned",
+        "tiles, one chunk for each peer, which takes most of its bundles.",
         "",
         "| tiles | form | devices | loops | in all | before | of that |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",

@@ -226,8 +226,8 @@ def main() -> None:
     lines = [
         "# The busiest link of TPU modules over that of a direct exchange, and of XLA's plan",
         "",
-        "Of the link that carries most in all rounds: geometric mean and worst. The corpus, "
-        f"{RANDOM} random reshards, and {RANDOM} that jax takes; before: as of 2026-11-24.",
+        "The load of the busiest link over all rounds: geometric mean and worst, for the corpus, "
+        f"{RANDOM} random reshards, and {RANDOM} that JAX accepts. Before: modules of 2026-11-24.",
         "",
         "| topology | forward | over direct | before | send at once | over direct | beside XLA's "
         "| over XLA's | at most XLA's |",
@@ -240,13 +240,13 @@ def main() -> None:
         "| --- " * 8 + "|",
         *large(),
         "",
-        "Where tiles may turn off on their way, directly and turned; rounds overlap:",
+        "Cases in which tiles may change axes on the way, direct and turned; rounds overlap:",
         "",
         "| reshard | on | MiB | turned | before | microseconds | turned | before | taken |",
         "| --- " * 9 + "|",
         *turned(),
         "",
-        "Each module, MiB of the busiest links:",
+        "The MiB on the busiest link of each module:",
         "",
         "| reshard | on | rounds | MiB | directly | XLA's |",
         "| --- " * 6 + "|",

@@ -282,10 +282,10 @@ def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) ->
         [
             "# Elements that matmuls move beside `jax.jit`",
             "",
-            f"{versions()} Elements into the busiest device, what we plan without a topology over "
-            "what XLA's program moves with the same shardings; means and extremes are of matmuls "
-            "of which both move something. Shardings that differ by names of axes of one size are "
-            "one.",
+            f"{versions()} Elements that the busiest device receives by our plan without a "
+            "topology, divided by those of XLA's program with the same shardings. Means and "
+            "extremes cover matmuls for which both move something. Shardings that differ only in "
+            "the names of axes of equal size count once.",
             "",
             f"| {' | '.join(HEADINGS)} |",
             "| --- " * len(HEADINGS) + "|",
@@ -293,10 +293,10 @@ def text_of(found: list[tuple[dict[str, int], list[Moved]]], said: list[str]) ->
             "",
             *said,
             "",
-            "Of reduce-scatters as small as some of these, or of shards so narrow, the TPU "
-            "compiler makes an all-reduce and a slice, which bring twice as much: where more than "
-            "planned is moved on v5e. It would do so of more, were modules not to scatter along a "
-            "first dimension made for that in place of a last one.",
+            "The TPU compiler turns reduce-scatters of few elements, or of narrow shards, into an "
+            "all-reduce and a slice, which bring twice as much. This explains the modules that "
+            "move more than planned on v5e. There would be more of them if modules scattered "
+            "along a last dimension instead of a first one that they make for this.",
             "",
         ]
     )
@@ -320,8 +320,8 @@ def wrong_line(axes: dict[str, int], fewer: int, not_right: int) -> str:
     """Return a line about jit's programs that move fewer elements than our plans."""
     name = "x".join(map(str, axes.values()))
     return (
-        f"Of {name} jit moves less than was planned in {fewer}; in {not_right} of these what it "
-        "gives on CPU devices is not the product: a permutation of shards is left out."
+        f"On {name}, jit moves less than our plan for {fewer} matmuls; for {not_right} of these "
+        "its result on CPU devices is not the product, because a permutation of shards is missing."
     )
 
 

@@ -98,8 +98,8 @@ def main() -> None:
     lines = [
         "# All-to-alls over tori, six receivers at a time",
         "",
-        "Time over that of the busiest link, by a model of links that are shared fairly; before:",
-        "receivers in their order.",
+        "Time relative to that of the busiest link, by a model of fairly shared links. Before:",
+        "receivers in order of distance.",
         "",
         "| torus | now | before |",
         "| --- | ---: | ---: |",

@@ -114,7 +114,7 @@ def summary(found: Sequence[Row]) -> Iterator[str]:
         near, fresh = (sum(row.is_near for row in listed) for listed in (of, later))
         yield (
             f"{who}: predicted within {NEAR:.0%} for {near} of {len(of)}; of the {len(later)} from "
-            f"seed {SEEN} on, which nobody looked at while the rules were made, for {fresh}."
+            f"seed {SEEN} on, which were not used to make the rules, for {fresh}."
         )
 
 

@@ -59,8 +59,8 @@ def sanitize_summary(rows: Sequence[Row]) -> str:
 COPIES = """\
 All shards are on one GPU. `read`, `written`: MiB that kernels read and write; `distinct`: MiB read,
 each byte counted once, because the L2 cache may serve repeated reads. GB/s count bytes read and
-written; `copy` is torch's copy of as many bytes. `of copy`: our rate over the rate of one such copy;
-`of copies`: over the rate of one copy for each device, because we launch one kernel for each.
+written; `copy` is torch's copy of as many bytes. `of copy`: our rate over the rate of one such
+copy; `of copies`: over the rate of one copy for each device, because we launch one kernel for each.
 `called`: a call without a CUDA graph; `host`: the host's time for each launch. With `programs`, a
 kernel has only that many thread blocks, and leaves the other multiprocessors to other work."""
 
