@@ -74,18 +74,49 @@ print(shardwright.Mesh({"x": 2}))
     assert (result.returncode, result.stdout) == (0, '<["x"=2]>\n'), result.stderr
 
 
-def imported_by(program: str) -> set[str]:
-    """The top-level names of the modules that a program has imported at its end."""
-    show = "import sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+def modules_of(program: str) -> set[str]:
+    """The names of the modules that a program has imported at its end."""
+    show = "import sys; print(*sorted(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", f"{program}\n{show}"], check=True, capture_output=True, text=True
     )
     return set(result.stdout.splitlines()[-1].split())
 
 
+def imported_by(program: str) -> set[str]:
+    """The top-level names of the modules that a program has imported at its end."""
+    return {name.split(".")[0] for name in modules_of(program)}
+
+
 def test_importing_is_light() -> None:
     assert imported_by("import shardwright").isdisjoint({*HEAVY, "sympy", "jinja2", "rich"})
     assert imported_by("from shardwright.codegen.cli import app").isdisjoint(HEAVY)
+
+
+COMMAND = """
+import contextlib, sys
+from shardwright.codegen.cli import main
+sys.argv = ["shardwright", WORDS]
+with contextlib.suppress(SystemExit):
+    main()
+print()
+"""
+RESHARD = ("--mesh", "x=2,y=2", "--shape", "4x4", "--dtype", "int8", "--name", "swap")
+SIDES = ("--source", '[{"x"}, {"y"}]', "--target", '[{"y"}, {"x"}]')
+
+
+def loaded_by(command: str, *more: str) -> set[str]:
+    words = ", ".join(map(repr, (command, *RESHARD, *SIDES, *more)))
+    names = modules_of(COMMAND.replace("WORDS", words))
+    rooms = {name.removeprefix("shardwright.codegen.") for name in names}
+    return {each for each in rooms if each in ("partition", "jinja2", "operations.reshard", "ssl")}
+
+
+def test_a_command_loads_what_it_runs(tmp_path: Path) -> None:
+    """A reshard needs no programs, its plan no templates, and neither an HTTP client."""
+    assert loaded_by("plan") == {"operations.reshard"}
+    assert loaded_by("emit", "-o", str(tmp_path)) == {"operations.reshard", "jinja2"}
+    assert (tmp_path / "swap").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class Kernel:
     @property
     def copy(self) -> str:
         """The support function that copies a block of rows."""
-        return "copy_some_lines" if self.moves.form == "mixed" else "copy_rows"
+        return "copy_some_lines" if self.moves.has_ends else "copy_rows"
 
     @property
     def tiles(self) -> int:

@@ -127,7 +127,7 @@ class PullPhase:
             f"rows={rows}",
             f"columns={columns}",
             f"largest={_largest(moves)!r}",
-            *(["ends=True"] if moves.form == "mixed" else []),
+            *(["ends=True"] if moves.has_ends else []),
             *([f"together={self.together}"] if self.in_place else []),
         ]
         return [

@@ -90,6 +90,12 @@ class Moves:
         is_mixed = self.exchange.operator is None and self._is_alike().any()
         return "mixed" if is_mixed else "units"
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether some rows are copied in 16 bytes but for their ends, which are copied in
+        units."""
+        return self.form == "mixed"
+
     def is_whole(self, axis: int) -> bool:
         """Return whether every tile spans its source shard and its target shard along a
         dimension."""
@@ -120,7 +126,7 @@ class Moves:
         """Return the number of blocks of the largest tile along each group, for units of
         `unit_elements` elements. Along groups before the last two, a block is one index."""
         row = -(-self.widest[-1] // unit_elements)
-        if self.form == "mixed":
+        if self.has_ends:
             row += self.lanes - 1  # the first 16 bytes may start before the row
         counts = (*self.widest[:-1], row)
         sizes = (1,) * len(counts[:-2]) + self.block
@@ -129,7 +135,7 @@ class Moves:
     @property
     def line_share(self) -> float:
         """The fraction of the bytes of all tiles that loads and stores of 16 bytes move."""
-        if self.form != "mixed":
+        if not self.has_ends:
             return float(self.form == "lines")
         (begin, _), width = self._starts(), self._widths()
         first = -(-begin // LINE) * LINE
