@@ -27,7 +27,7 @@ from shardwright.codegen.text.python_text import called, fitted_call, indented
 
 class LeafWriter(BodyWriter, Protocol):
     """An object that writes bodies, and knows which values are filled with one number and which
-    operands broadcasts imply."""
+    operands broadcasting makes implicit."""
 
     names: LocalNames
     filled: dict[int, Any]

@@ -101,7 +101,7 @@ class SpmdModule:
     shardings: tuple[str, ...]
     moves: tuple[str, ...]  # tables for permutes and direct exchanges
     parameters: str
-    names: str  # a tuple of the parameters' types
+    names: str  # a tuple of the parameters' names, as strings
     has_keys: bool  # whether the arguments have dicts, whose keys are checked
     functions: tuple[str, ...]
     body: tuple[str, ...]

@@ -71,7 +71,7 @@ class MatmulKernel:
 
     @property
     def ways(self) -> tuple[NamedValue, ...]:
-        """The number of each direction, with the variable for the device that sends from there."""
+        """The number of each direction, and the variable that holds the device upstream."""
         return tuple(
             NamedValue(str(way), sender)
             for way, sender in zip(range(self.product.ways), ("before", "after"), strict=False)
