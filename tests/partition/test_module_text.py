@@ -150,12 +150,13 @@ def test_what_changes_no_bit_is_not_written() -> None:
 
 
 def test_a_layer_has_the_name_of_its_weights() -> None:
-    """Although one of its results has a name of its own in the program's results."""
+    """Although one of its results has a name of its own in the program's results. A layer's part
+    of a list is not called like the list."""
 
-    def step(params: Any, x: Any) -> Any:
+    def step(params: Any, cache: Any, x: Any) -> Any:
         caches = []
-        for layer in params["layers"]:
-            k = x @ layer["wk"]
+        for layer, own in zip(params["layers"], cache, strict=True):
+            k = x @ layer["wk"] + own["k"] * own["v"]
             shifted = k - jnp.max(k, axis=1, keepdims=True)
             weights = jnp.exp(shifted) / jnp.sum(jnp.exp(shifted), axis=1, keepdims=True)
             x = x + jnp.tanh(weights @ layer["wo"]) * jnp.mean(x, axis=1, keepdims=True)
@@ -164,8 +165,8 @@ def test_a_layer_has_the_name_of_its_weights() -> None:
 
     weights = {name: jax.ShapeDtypeStruct((8, 8), jnp.float32) for name in ("wk", "wo")}
     params, x = {"layers": [weights] * 4}, jax.ShapeDtypeStruct((4, 8), jnp.float32)
-    made = text(step, params, x, mesh=sw.Mesh({"d": 1}))
-    assert "def layer(" in made
+    made = text(step, params, [{"k": x, "v": x}] * 4, x, mesh=sw.Mesh({"d": 1}))
+    assert "def layer(params_layer, cache_layer, x)" in made
     assert '"""Compute a layer, one of 4' in made
 
 

@@ -232,9 +232,11 @@ def parameters(
     named: Mapping[int, str],
     names: LocalNames,
     lists: Mapping[str, str],
+    item: str,
 ) -> list[Parameter]:
     """Return the parameters for the operands at `slots`, trees first. `named`: a name for each
-    operand; `lists`: the function whose results each list has, by the list's name."""
+    operand; `lists`: the function whose results each list has, by the list's name; `item`: a word
+    for what the function computes, such as `layer`."""
     trees: dict[tuple[Path, ...], list[tuple[int, Path]]] = defaultdict(list)
     for slot in slots:
         ways = [paths.get(call.operands[slot], ()) for call in calls]
@@ -245,7 +247,7 @@ def parameters(
     for prefixes, found in trees.items():
         if len(found) > 1:
             own, ends = zip(*found, strict=True)
-            name = _tree_name(next(filter(None, prefixes)), lists)
+            name = _tree_name(next(filter(None, prefixes)), lists, item)
             out.append(Parameter(names.fresh(name), prefixes, own, ends))
     in_trees = {slot for each in out for slot in each.slots}
     for slot in slots:
@@ -294,12 +296,16 @@ def _common_end(ways: Sequence[Path]) -> Path:
     return found if of_dicts or all(way[-len(found) :] == found for way in ways) else ()
 
 
-def _tree_name(prefix: Path, lists: Mapping[str, str]) -> str:
+def _tree_name(prefix: Path, lists: Mapping[str, str], item: str) -> str:
+    """Return the name of a parameter for a tree: `params_layer` for `params["layers"][0]`, and
+    `cache_layer` for `cache[0]`, which is not all of `cache`."""
     first, *rest = prefix
     start = f"from_{lists[first]}" if first in lists else first
     words = re.findall(r"[A-Za-z]\w*", "".join((start, *rest)))
     if rest and _number(rest[-1]) is not None:  # an item of a list: use the singular
-        words[-1] = re.sub(r"(?<=[^s])s$", "", words[-1])
+        one = re.sub(r"(?<=[^s])s$", "", words[-1])
+        is_same = one == words[-1] and first not in lists and item.isidentifier()
+        words[-1:] = [one, item] if is_same else [one]
     return re.sub(r"_\d+$", "", "_".join(word for word, _ in itertools.groupby(words)))
 
 

@@ -203,7 +203,8 @@ class Functions:
         for slot, name in named.items():
             if self.program.of(body.arguments[slot]).gradient_of and name.startswith("d_"):
                 names.called.setdefault(self.program.of(body.arguments[slot]).name, name)
-        own = parameters(calls, slots, self.paths, named, names, self._lists)
+        item = given.layer.rpartition(" ")[2].lower()
+        own = parameters(calls, slots, self.paths, named, names, self._lists, item)
         writer.text = {}  # no name of the caller is in scope
         for each in own:
             for slot, end in zip(each.slots, each.suffixes, strict=True):
