@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -14,6 +16,13 @@ import shardwright as sw
 from shardwright.ir.program_check import well_formed
 
 ROWS, WHOLE = '[{"d"}, {}]', "[{}, {}]"
+PADS = {"pad", "unpad"}
+
+
+def functions(program: sw.Partitioned) -> set[str]:
+    """The names of the functions of a program's module."""
+    nodes = ast.walk(ast.parse(sw.emit(program).module))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 def wrong(script: str, *words: str) -> dict[str, str]:
@@ -205,7 +214,7 @@ def test_nothing_is_not_padded() -> None:
     aval = jax.ShapeDtypeStruct((8, 0), "float32")
     program = sw.partition(lambda x: x, aval, mesh=sw.Mesh({"d": 3}), in_shardings=(ROWS,))
     assert (types(program), program.padding) == (["(8, 0)", "(8, 0)"], 0)
-    assert "pad" not in sw.emit(program).module
+    assert PADS.isdisjoint(functions(program))
 
 
 def test_a_padded_program_has_kernels() -> None:
@@ -248,4 +257,4 @@ def test_a_program_that_divides_has_neither_pad_nor_unpad() -> None:
     aval = jax.ShapeDtypeStruct((32, 6), "float32")
     program = sw.partition(lambda x: x, aval, mesh=sw.Mesh({"d": 4}), in_shardings=(ROWS,))
     assert program.padding == 0
-    assert "pad" not in sw.emit(program).module
+    assert PADS.isdisjoint(functions(program))

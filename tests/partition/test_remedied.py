@@ -218,8 +218,7 @@ def test_a_gather_that_would_only_move_has_no_remedy() -> None:
     made = sw.partition(steps, x, w, b, mesh=MESH, mode="as_shardy", in_shardings=given)
     only_moved, smaller, argument = (e for e in made.communications if e.op == "all_gather")
     reason = 'nothing: it is computed from values split over "d", which are no smaller'
-    shared = r'; to share the repeated work, constrain h to \[{"d"}, {}\] at .*:\d+, in steps'
-    assert re.fullmatch(f"{reason}{shared}", only_moved.remedy)
+    assert only_moved.remedy == reason
     assert only_moved.saving == 0
     assert min(after.bytes_received for _, after in made.remedies(1)) >= made.bytes_received
     assert smaller.remedy.startswith("constrain `x[:, :4] @ w` to [{}, {}] at ")

@@ -213,7 +213,7 @@ class PriceSearch:
         for _ in range(SWEEPS):
             before = self.costs.total
             for number in range(len(self.costs.ops)):
-                if self._is_due(number, "scatter"):
+                if self._is_due(number, "reduce-scatter"):
                     for split in self._scattered(number):
                         self._wave(number, split, START * self.costs.times[number])
             if self.costs.total > before - 1:

@@ -65,8 +65,14 @@ class Repetition:
 
     @cached_property
     def work(self) -> list[tuple[Compute, float]]:
-        """The cost of each step on a device, in all its runs."""
-        return [(step, work(self.local, step) * times) for step, times in computes(self.local)]
+        """The cost of each step on a device, in all its runs, without steps that only add padding,
+        mask it or take it off."""
+        values = self.local.program.values
+        return [
+            (step, work(self.local, step) * times)
+            for step, times in computes(self.local)
+            if not any(values[result].version_of for result in step.op.results)
+        ]
 
     @cached_property
     def returned(self) -> dict[int, list[int]]:
