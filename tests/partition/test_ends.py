@@ -166,7 +166,8 @@ def test_the_reason_names_the_extent_that_does_not_divide() -> None:
     )
     (reason,) = (each.reason for each in program.communications if each.op == "all_gather")
     divided = "8 does not divide the 63 elements of dimension 0 of slice"
-    assert reason == f"slice needs dimension 0 of x whole: {divided}"
+    repeated = 'the devices along "d" then repeat 100 % of the computation'
+    assert reason == f"slice needs dimension 0 of x whole: {divided}; {repeated}"
 
 
 def test_arguments_and_results_keep_their_shapes() -> None:

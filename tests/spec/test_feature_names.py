@@ -80,5 +80,5 @@ def test_a_feature_that_no_module_of_this_reshard_can_have(tmp_path: Path) -> No
         reshard = sw.Reshard((8, 8), "float32", *sides, mesh="x=4")
         bundle = sw.emit(reshard, backends=("triton_gpu",), features=["dtensor"])
         page = bundle.files("case")["README.md"]
-        assert ("triton_gpu has the feature dtensor" in page) == offered
+        assert ("features: dtensor (triton_gpu)" in page) == offered
         assert ('"reshard_dtensor"' in bundle.files("case")["triton_gpu.py"]) == offered

@@ -73,7 +73,7 @@ def plan(
             got=f"{loop!r} for a {type(what).__name__}",
             expected="a Matmul; leave out loop otherwise",
         )
-    return _planned_reshard(
+    return plan_reshard(
         what, strategy, topology=topology, memory_limit=memory_limit, backends=backends
     )
 
@@ -91,7 +91,7 @@ def takes_none(what: str, **given: object) -> None:
             )
 
 
-def _planned_reshard(
+def plan_reshard(
     reshard: Reshard,
     strategy: str = "auto",
     *,
@@ -99,6 +99,7 @@ def _planned_reshard(
     memory_limit: int | None = None,
     backends: tuple[str, ...] = DEFAULT_BACKENDS,
 ) -> Plan:
+    """Plan a reshard as `plan` does, with the same arguments and errors."""
     check_type(reshard, Reshard, "Reshard(shape, dtype, source, target)", "reshard")
     names = checked(backends)
     price = None
@@ -124,7 +125,7 @@ def _in_two(names: Iterable[str], reshard: Reshard) -> bool:
 
 def planned(description: Description) -> Plan:
     """Return the plan of a description, even if its backends refuse it."""
-    return plan(
+    return plan_reshard(
         description.reshard(),
         description.strategy,
         topology=description.topology,

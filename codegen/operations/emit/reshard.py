@@ -9,8 +9,7 @@ from pathlib import Path
 
 from shardwright.codegen import registry
 from shardwright.codegen.backends.base import Table
-from shardwright.codegen.operations.emit.choice import check_executed, checked
-from shardwright.codegen.operations.emit.choice import plan as plan_of
+from shardwright.codegen.operations.emit.choice import check_executed, checked, plan_reshard
 from shardwright.codegen.operations.emit.modules import Part, parts
 from shardwright.codegen.operations.emit.package import BundlePackage
 from shardwright.codegen.operations.emit.verdict import page_lines
@@ -22,9 +21,7 @@ from shardwright.codegen.show.rings import rings_svg
 from shardwright.codegen.show.svg import svg
 from shardwright.codegen.spec.collective_ids import bundle_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, Description, kept_features, read_id
-from shardwright.codegen.spec.features import (
-    feature_lines,
-)
+from shardwright.codegen.spec.features import feature_lines
 from shardwright.codegen.text.docstring import title
 from shardwright.codegen.text.support import support_files
 from shardwright.codegen.text.templates import render
@@ -194,10 +191,12 @@ def emit_reshard(
         plan = what
         if plan.prediction is not None:
             topology, memory_limit = plan.prediction.topology, plan.prediction.memory_bytes
-        auto = plan_of(reshard, topology=topology, memory_limit=memory_limit, backends=backends)
+        auto = plan_reshard(
+            reshard, topology=topology, memory_limit=memory_limit, backends=backends
+        )
         strategy = "auto" if auto == plan else plan.strategy
     else:
-        plan = plan_of(
+        plan = plan_reshard(
             reshard, strategy, topology=topology, memory_limit=memory_limit, backends=backends
         )
     if VARIABLE in os.environ:
