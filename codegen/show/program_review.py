@@ -29,9 +29,9 @@ def program_page(
     topology: str | None = None,
     kernels: Sequence[str] = (),
 ) -> str:
-    """Return a program's page in Markdown. `written`: the values that communications make, by the
-    names of the program's module. `topology` adds predicted seconds. `kernels`: a
-    remark about each matmul next to a communication."""
+    """Return a program's page in Markdown. `written`: the table of communications, which uses the
+    value names of the program's module. `topology` adds predicted seconds. `kernels`: a remark
+    about each matmul next to a communication."""
     lines = [*_lines(program, name, written, topology)]
     lines += ["", "Matmuls next to a communication:", ""] if kernels else []
     return "\n".join([*lines, *(f"- {each}" for each in kernels)]) + "\n"
@@ -120,7 +120,7 @@ def _cells(each: Communication, written: WrittenRow | None) -> tuple[str, ...]:
         f"`{value}`",
         size_text(each.bytes),
         each.line,
-        each.reason,
+        each.reason if written is None else written.reason,
         each.remedy,
         size_text(each.saving) if each.saving else "",
     )

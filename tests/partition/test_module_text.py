@@ -322,7 +322,7 @@ def test_rows_have_the_names_of_the_module() -> None:
         assert f" {name} = " in after.partition("# [C")[0]
         assert type_ == "" or f"# {type_} " in after
         assert f"`{row.function}: {name}{type_ and f': {type_}'}`" in files["README.md"]
-        assert f"| {each.reason} |" in files["README.md"]
+        assert f"| {row.reason} |" in files["README.md"]
         said = {key: rows[each.number][key] for key in ("function", "names", "types", "reason")}
         assert said == json.loads(json.dumps(dataclasses.asdict(row)))
         assert "reduced takes" not in row.reason  # an op, although `reduce_max` is a value, too
