@@ -134,6 +134,26 @@ def test_no_constraint_is_cheaper(layers: int) -> None:
     assert found <= 1.05 * price(partitioned(layers, constrained=True).local)
 
 
+def both(seed: int) -> tuple[LocalProgram, LocalProgram]:
+    """The plans of a random function in the modes cheapest and as_shardy."""
+    program = of_random(seed).program
+    return cheapest(program, MESH, Ratings()), as_shardy(program, MESH, Ratings())
+
+
+@pytest.mark.parametrize("seed", sampled(range(20, 60), 28))
+def test_as_shardy_costs_no_less_for_as_many_bytes(seed: int) -> None:
+    plan, propagated = both(seed)
+    assert price(plan) <= price(propagated) or received(plan) < received(propagated)
+
+
+def test_a_search_that_forgets_as_shardy_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: its plans do not replace the plan found."""
+    monkeypatch.setattr(searched, "propagated_plans", lambda *_: ())
+    plan, propagated = both(28)
+    assert price(plan) > price(propagated)
+    assert received(plan) > received(propagated)
+
+
 SEEDS = (4, 5, 8, 12)
 """Random functions: in the first two an idea wins, in the others it would receive more."""
 

@@ -13,8 +13,10 @@ them op by op, and the cheapest one fully. Received bytes are exact, but computa
 because compilers fuse ops. So a plan found from one of them is used only if it costs less than the
 plan found before and receives no more bytes. Then the search replaces all-reduces by
 reduce-scatters where this lowers the cost. Where it saves enough, devices may then receive more
-bytes, but never more than the plans of `as_shardy`. Finally small updates, such as that of a bias,
-are computed whole on every device if devices then receive fewer bytes.
+bytes, but never more than the plans of `as_shardy`. Small updates, such as that of a bias, are
+computed whole on every device if devices then receive fewer bytes. Where bytes alone count, a plan
+of `as_shardy` that receives no more and costs less replaces the plan found: the search prices the
+moves of each op alone, so its prices may be a little higher than a plan's cost.
 """
 
 from __future__ import annotations
@@ -32,9 +34,13 @@ from shardwright.codegen.partition.local.price_search import EXTRA, PriceSearch
 from shardwright.codegen.partition.local.priced_plan import PricedPlan
 from shardwright.codegen.partition.local.prices import Ratings
 from shardwright.codegen.partition.local.seeds import seeds
-from shardwright.codegen.partition.local.shardy import propagated_choices, propagated_layouts
+from shardwright.codegen.partition.local.shardy import (
+    propagated_choices,
+    propagated_layouts,
+    propagated_plans,
+)
 from shardwright.codegen.partition.local.steps import LocalProgram, moves_of
-from shardwright.codegen.partition.local.work import received
+from shardwright.codegen.partition.local.work import cost, received
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.program import Program
 
@@ -47,7 +53,12 @@ def cheapest(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     known = [dict(propagated_choices(program, axes, layouts)) for layouts in given]
     late = [with_late_sums(program, axes, *each)[0] for each in zip(known, given, strict=True)]
     choice = _searched(program, axes, known[0], late, ratings)
-    return lower(program, axes, choice, [None] * len(program.values), ratings.regather)
+    found = lower(program, axes, choice, [None] * len(program.values), ratings.regather)
+    if axes.rates.pace or ratings.held or not ratings.seeded:
+        return found
+    most = received(found)
+    plans = (each for each in propagated_plans(program, axes, ratings) if received(each) <= most)
+    return min((found, *plans), key=cost)
 
 
 def _searched(

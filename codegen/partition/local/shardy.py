@@ -27,17 +27,16 @@ from shardwright.ir.program import Op, Program, ops_of
 def as_shardy(program: Program, mesh: Mesh, ratings: Ratings) -> LocalProgram:
     """Return the steps of one device for a propagated program."""
     axes = cut_axes(program, mesh, ratings.topology)
-    plans = (_planned(program, axes, each, ratings) for each in propagated_layouts(program, axes))
-    return min(plans, key=received)
+    return min(propagated_plans(program, axes, ratings), key=received)
 
 
-def _planned(
-    program: Program, axes: CutAxes, layouts: list[LocalLayout], ratings: Ratings
-) -> LocalProgram:
-    known = dict(propagated_choices(program, axes, layouts))
-    made = with_late_sums(program, axes, known, layouts)
-    choice, needed = with_broadcasts_as_needed(program, axes, *made)
-    return lower(program, axes, choice, needed, ratings.regather)
+def propagated_plans(program: Program, axes: CutAxes, ratings: Ratings) -> Iterator[LocalProgram]:
+    """Yield a plan for each list of `propagated_layouts`."""
+    for layouts in propagated_layouts(program, axes):
+        known = dict(propagated_choices(program, axes, layouts))
+        made = with_late_sums(program, axes, known, layouts)
+        choice, needed = with_broadcasts_as_needed(program, axes, *made)
+        yield lower(program, axes, choice, needed, ratings.regather)
 
 
 def propagated_layouts(program: Program, axes: CutAxes) -> Iterator[list[LocalLayout]]:
