@@ -316,7 +316,7 @@ def reshard_local(shards, *, out=None):
 
     `out`: target buffers in the form of the result, to fill, except their padding; new results have
     zero padding. Tensors may be views, such as `w13[:, :F]`: they are read and written in place.
-    Raises ValueError for wrong names, shapes or dtypes.
+    Raises ValueError for wrong names, numbers of tensors, shapes or dtypes.
     """
     given, made = _of_all(shards, SOURCE, "shards"), None
     if out is not None:
@@ -498,14 +498,24 @@ def _home(group):
 def _of_all(tensors, side, what):
     """Return the tensors of all devices, by id and in the order of a side's buffers."""
     ids = sorted(SOURCE_IDS if side is SOURCE else TARGET_IDS)
+    _check_names(tensors, side, what)
+    for name in side:
+        if len(tensors[name]) != len(ids):
+            got = f"got {len(tensors[name])} tensors, expected {len(ids)}"
+            raise ValueError(f"{what}, {name}: {got}, one for each device")
     return [x for n, each in enumerate(ids) for x in _checked(tensors, side, each, n, what)]
+
+
+def _check_names(tensors, side, what):
+    """Raise ValueError unless the tensors are a dict of the buffers of a side."""
+    if not isinstance(tensors, dict) or tensors.keys() != side.keys():
+        got = [*tensors] if isinstance(tensors, dict) else type(tensors).__name__
+        raise ValueError(f"{what}: got {got}, expected a dict of {[*side]}")
 
 
 def _checked(tensors, side, device, number, what):
     """Return the tensors of a device in the order of a side's buffers."""
-    if not isinstance(tensors, dict) or tensors.keys() != side.keys():
-        got = [*tensors] if isinstance(tensors, dict) else type(tensors).__name__
-        raise ValueError(f"{what}: got {got}, expected a dict of {[*side]}")
+    _check_names(tensors, side, what)
     shape_of = source_shape if side is SOURCE else target_shape
     found = []
     for name in side:
@@ -533,3 +543,10 @@ def _overlaps(x):
             return x.numel() > 0
         reach += (size - 1) * step
     return False
+
+
+if __name__ == "__main__":
+    import sys
+
+    print("this module has no self-check: run `shardwright verify FOLDER`", file=sys.stderr)
+    sys.exit(2)

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from lone import alone
 from matmul_kernels import gathers
 from matmuls import write_module
+from places import ROOT
 from sweeps import sampled
 
 import shardwright as sw
@@ -89,3 +91,23 @@ def test_a_matmul_that_leaves_a_semaphore_nonzero(wrong: bool, tmp_path: Path) -
         assert re.search(r"Semaphore \d+ has non-zero count", errors)
     else:
         assert (status, errors) == (0, "")
+
+
+def test_modules_without_a_self_check(tmp_path: Path) -> None:
+    """Relayouts, programs and models say what to run instead, and do not end like a success."""
+    pytest.importorskip("jax")
+    given = np.zeros((4, 4), np.float32)
+    program = sw.partition(lambda x: x @ x, given, mesh="x=2", in_shardings="P('x')")
+    sw.emit(program).write(tmp_path / "made" / "square")
+    rules = [sw.Rules("x=2", {"*": spec}) for spec in ('[{"x"}, {}]', '[{}, {"x"}]')]
+    moved = sw.sync(sw.Model({"w": (4, 4)}, "float32"), *rules)
+    sw.emit(moved.plan, ("jax_xla",)).write(tmp_path / "made" / "weights")
+    said = "this module has no self-check: run `shardwright verify FOLDER`"
+    relayout = ROOT / "generated" / "packed_qkv" / "jax_xla.py"
+    for words in (
+        (str(relayout),),
+        (str(tmp_path / "made" / "square" / "jax_spmd.py"),),
+        ("-m", "made.square.jax_spmd"),
+        ("-m", "made.weights.jax_xla"),
+    ):
+        assert ended(*words, cwd=tmp_path) == (2, "", said), words

@@ -107,3 +107,18 @@ def test_refused(module: Any) -> None:
     assert refused(lambda: module.reshard_local(short)) == (
         "shards, up of device 0: got torch.float32 (2, 3, 3), expected torch.float32 (2, 4, 3)"
     )
+
+
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_number_of_shards(module: Any, count: int) -> None:
+    """Too few or too many tensors for a buffer, as sources and as results."""
+    whole = torch.zeros(2, 4, 3)
+    few = {"gate": [whole], "up": [whole] * count}
+    assert refused(lambda: module.reshard_local(few)) == (
+        f"shards, up: got {count} tensors, expected 1, one for each device"
+    )
+    given, some = {"gate": [whole], "up": [whole]}, 2 * count - 1
+    outs = {"w13": [torch.zeros(2, 8, 3)] * max(some, 0)}
+    assert refused(lambda: module.reshard_local(given, out=outs)) == (
+        f"out, w13: got {max(some, 0)} tensors, expected 2, one for each device"
+    )
