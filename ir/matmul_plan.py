@@ -124,7 +124,8 @@ class MatmulPlan(Drawn):
     """The chosen candidate of a matmul, and the best candidates of other kinds.
 
     Candidates are compared by seconds on `topology`, or by bytes without one. `considered`: the
-    number of candidates that were compared. `asked`: the loop that the caller requested.
+    number of candidates that were compared. `asked`: the loop that the caller requested; `among`:
+    the loops from which "auto" chooses, which are those that the modules execute.
     """
 
     matmul: Matmul
@@ -134,6 +135,19 @@ class MatmulPlan(Drawn):
     considered: int
     topology: str | None
     asked: str = "auto"
+    among: tuple[str, ...] = ("one", "both")
+
+    @property
+    def may_pull(self) -> bool:
+        """Whether the chosen candidate may have a pulling kernel."""
+        return self.asked == "pulled" or (self.asked == "auto" and "pulled" in self.among)
+
+    @property
+    def pulls(self) -> bool:
+        """Whether a module with a pulling kernel pulls parts while it multiplies. It does also in
+        place of a ring, and if no topology says which way is faster."""
+        unknown = self.topology is None and self.asked == "auto"
+        return self.chosen.pulled or self.chosen.loop is not None or unknown
 
     @property
     def case(self) -> int:

@@ -85,6 +85,7 @@ class Backend(Protocol):
     only if both meshes have the same device order, or always. `unsupported`: the dtypes that it
     does not move, each with the reason. `differentiable`: whether its modules have derivatives, by
     a backward sibling. `portable`: whether they are plain JAX, which XLA compiles for any platform.
+    `loops`: the loops of a matmul's plan that its modules execute (`moves/matmul/plan.py`).
     `compiler`: the compiler of its modules, None if it has none. `support`, `matmul_support`,
     `model_support`: the support modules that its modules need, and the additional ones of matmuls
     and of models; `model_host`: the class that modules of models call, "" if the backend cannot
@@ -99,6 +100,7 @@ class Backend(Protocol):
     unsupported: Mapping[str, str] = {}
     differentiable: bool = True
     portable: bool = False
+    loops: tuple[str, ...] = ("one", "both")
     runtime: Runtime
     on_torus: bool | None = None
     compiler: Compiler | None = None

@@ -73,8 +73,14 @@ def _same_line(plan: MatmulPlan) -> str:
     same = [each for each in plan.others if each.multiplication == mine.multiplication]
     if not same:
         return ""
-    how = "with a" if same[0].pulled else "without the"
-    return f" One row below has the same product {how} kernel that exchanges parts."
+    row = " One row below has the same product"
+    if not same[0].pulled:
+        return f"{row} without the kernel that exchanges parts."
+    why = ""
+    if not plan.may_pull:
+        why = "not all backends have it" if plan.asked == "auto" else f'of loop="{plan.asked}"'
+        why = f", which is no candidate because {why}"
+    return f"{row} with a kernel that exchanges parts{why}."
 
 
 def instead_line(plan: MatmulPlan) -> str:

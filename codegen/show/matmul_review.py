@@ -64,6 +64,23 @@ def _usage(usage: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     )
 
 
+def module_lines(plan: MatmulPlan, loops: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a sentence on what a module does, if it is not what the plan says. `loops`: the loops
+    that the module executes."""
+    chosen, pulls = plan.chosen, "pulled" in loops
+    if chosen.pulled and not pulls:
+        return (
+            "It has no kernel that exchanges parts: it moves first and then multiplies, in "
+            f"{chosen.cost.apart:.3g} predicted seconds.",
+        )
+    if chosen.pulled or not pulls or not plan.pulls or not any(chosen.cost.received):
+        return ()
+    same = [each for each in plan.others if each.multiplication == chosen.multiplication]
+    takes = f", in {same[0].cost.seconds:.3g} predicted seconds" if same else ""
+    instead = "in place of rings" if chosen.loop else 'unless you ask for loop="never"'
+    return (f"A kernel exchanges parts while it multiplies, {instead}{takes}.",)
+
+
 def _described(plan: MatmulPlan) -> str:
     topology = ""
     if plan.topology is not None:

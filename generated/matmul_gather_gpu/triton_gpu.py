@@ -17,10 +17,11 @@ Every rank of a torch group calls `c = matmul(a, b)` with its own shards, all ca
 one stream; `synchronize()` waits, and raises if a rank was missing. Until it or the next call
 raises, the result of such a call is undefined: kernels give up after `_HOST.polls` polls, which
 should take minutes. It needs GPUs of one host, with torch's symmetric memory of the backend CUDA.
-On a CPU it runs in Triton's interpreter (TRITON_INTERPRET=1). Its first call allocates 33,554,560
-bytes of memory that peers access, and up to 134,217,728 bytes for parts that arrive; they remain as
-long as the group. Such kernels have run on one H200 and in Triton's interpreter, not on several
-GPUs.
+On a CPU it runs in Triton's interpreter (TRITON_INTERPRET=1), which truncates float32 to bfloat16
+where GPUs round to nearest: results may differ from theirs in the last bit. Its first call
+allocates 33,554,560 bytes of memory that peers access, and up to 134,217,728 bytes for parts that
+arrive; they remain as long as the group. Such kernels have run on one H200 and in Triton's
+interpreter, not on several GPUs.
 
     device  lhs                       rhs                       out
     0       [0, 1024) x [0, 8192)     [0, 8192) x [0, 1024)     [0, 8192) x [0, 1024)

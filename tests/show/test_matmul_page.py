@@ -82,13 +82,19 @@ def test_a_topology_with_more_devices_is_noted() -> None:
 
 def test_the_row_of_the_same_product_is_explained() -> None:
     """A row for the plan without its kernel is no candidate of its own."""
-    said = "One row below has the same product {} kernel that exchanges parts."
+    said = "One row below has the same product {} kernel that exchanges parts{}."
+    no = ", which is no candidate because {}"
     operands = ((8192, 8192), "P('d')"), ((8192, 8192), "P(None, 'd')")
     matmul = sw.Matmul("bf16", *operands, "P(None, 'd')", mesh="d=8")
-    for loop, how in (("pulled", "without the"), ("auto", "with a")):
-        plan = plan_matmul(matmul, "h100:8", loop=loop)
-        assert plan.chosen.pulled == (loop == "pulled")
-        assert said.format(how) in why_line(plan)
+    for loop, among, *how in (
+        ("pulled", (), "without the", ""),
+        ("auto", ("pulled",), "without the", ""),
+        ("auto", ("one", "both"), "with a", no.format("not all backends have it")),
+        ("never", ("pulled",), "with a", no.format('of loop="never"')),
+    ):
+        plan = plan_matmul(matmul, "h100:8", loop=loop, among=among)
+        assert plan.chosen.pulled == plan.may_pull == (how[0] == "without the")
+        assert said.format(*how) in why_line(plan)
     assert "One row" not in why_line(plan_matmul(matmul, "v5e:2x4"))
 
 

@@ -48,6 +48,7 @@ class TritonGpu(Backend):
     name = context.NAME
     reduces = ("direct",)
     in_two = "always"
+    loops = ("pulled",)
     on_torus = False
     runtime = RUNTIME
     contract = CONTRACT

@@ -36,6 +36,7 @@ LISTED = 5
 """The number of other candidates that a plan lists. Each is of a different kind."""
 
 WAYS = ("one", "both")
+"""The loops round rings, which are the default of `among`."""
 LOOPS = ("auto", "never", *WAYS, "pulled")
 BYTES = "switch,latency=1e-10"
 """The topology of plans without one: its latency is so small that only bytes take time."""
@@ -49,6 +50,7 @@ def plan_matmul(
     topology: str | Topology | None = None,
     *,
     loop: str = "auto",
+    among: tuple[str, ...] = WAYS,
     like: MatmulCandidate | None = None,
     listed: int = LISTED,
 ) -> MatmulPlan:
@@ -56,7 +58,8 @@ def plan_matmul(
     the bytes that the busiest device of each movement receives, then the flops.
 
     `loop`: whether parts move while devices multiply: in "one" or "both" directions around a ring,
-    "pulled" by a kernel, "never", or "auto", which uses a ring if that is faster on the topology.
+    "pulled" by a kernel, "never", or "auto", which uses a loop of `among` if that is faster on the
+    topology. `among`: the loops that the modules execute.
     `like`: a candidate of a similar matmul, whose split and kind of loop are reused. `listed`: the
     number of other candidates to list; if devices read each other's memory, the chosen candidate
     with, or without, a pulling kernel is listed in addition.
@@ -70,7 +73,7 @@ def plan_matmul(
     if like is not None:
         loop = "never" if like.loop is None else WAYS[like.loop.directions - 1]
         loop = "pulled" if like.pulled else loop
-    search = _Search.of(matmul, topology, loop)
+    search = _Search.of(matmul, topology, loop, among)
     search.check_pulls()
     bounded = sorted(search.bounded(), key=lambda each: each.rank)
     if like is not None:
@@ -82,7 +85,8 @@ def plan_matmul(
         chosen = replace(chosen, pulled=like.pulled)
     others = search.others(bounded, chosen, listed)
     named = None if topology is None else str(search.network.topology)
-    return MatmulPlan(matmul, cases_of(matmul), chosen, others, len(bounded), named, loop)
+    count = len(bounded)
+    return MatmulPlan(matmul, cases_of(matmul), chosen, others, count, named, loop, among)
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,12 @@ class _Search:
     network: Network
     movements: Movements
     loop: str
+    among: tuple[str, ...] = WAYS
 
     @staticmethod
-    def of(matmul: Matmul, topology: str | Topology | None, loop: str) -> _Search:
+    def of(
+        matmul: Matmul, topology: str | Topology | None, loop: str, among: tuple[str, ...] = WAYS
+    ) -> _Search:
         """Return the search for a plan on a topology. Without a topology, candidates are ranked by
         bytes, and priced on the switch BYTES. Raise InputError as `plan_matmul` does."""
         found = topology if isinstance(topology, Topology) else topology_of(topology or BYTES)
@@ -128,7 +135,8 @@ class _Search:
         check_devices(found, devices)
         check_multiplies(found, matmul.dtype)
         network = Network(found, devices)
-        return _Search(matmul, network, Movements(network, by_bytes=topology is None), loop)
+        movements = Movements(network, by_bytes=topology is None)
+        return _Search(matmul, network, movements, loop, among)
 
     @property
     def by_bytes(self) -> bool:
@@ -187,17 +195,25 @@ class _Search:
     def variants(self, bounded: _Bounded) -> Iterator[MatmulCandidate]:
         """Yield the candidate without a loop, with each loop, and with a pulling kernel, where
         `loop` allows them."""
-        plain = self.priced(bounded)
+        plain, allowed = self.priced(bounded), self.allowed
         if self.loop in ("auto", "never", "pulled"):
             yield plain
-        if self.loop == "pulled":
+        if "pulled" in allowed:
             yield from self.faster(plain)
-        if self.loop in ("never", "pulled") or (self.loop == "auto" and not self.overlaps):
+        if not {*WAYS} & {*allowed}:
             return
         for each in looped(plain, self.network):
             assert each.loop is not None
-            if self.loop in ("auto", WAYS[each.loop.directions - 1]):
+            if WAYS[each.loop.directions - 1] in allowed:
                 yield each
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The loops that candidates may have."""
+        if self.loop != "auto":
+            return (self.loop,)
+        can = {"pulled": self.pulls}
+        return tuple(way for way in self.among if can.get(way, self.overlaps))
 
     def faster(self, plain: MatmulCandidate) -> Iterator[MatmulCandidate]:
         found = pulled(plain, self.network)

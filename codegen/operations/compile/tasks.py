@@ -17,10 +17,10 @@ from shardwright.codegen.checks.compiled.report import (
     Verdict,
 )
 from shardwright.codegen.moves import plan
-from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.moves.xla import XlaCollectives, in_words
 from shardwright.codegen.operations.compile.targets import Target
 from shardwright.codegen.operations.emit.choice import planned
+from shardwright.codegen.operations.emit.matmul import plan_described_matmul
 from shardwright.codegen.operations.emit.verdict import verdicts
 from shardwright.codegen.spec.description import Description
 from shardwright.codegen.spec.group import Group
@@ -180,7 +180,7 @@ class MatmulTask(Task[MatmulDescription]):
             else outcome.error or _warned(outcome)
         )
         said = self.said
-        planned = plan_matmul(said.matmul(), said.topology, loop=said.loop, listed=0)
+        planned = plan_described_matmul(said, listed=0)
         return CompileReport(
             self.name,
             target.name,

@@ -9,10 +9,10 @@ from shardwright.codegen import registry
 from shardwright.codegen.hardware.topology import Topology
 from shardwright.codegen.moves import STRATEGIES
 from shardwright.codegen.moves import plan as plan_of
-from shardwright.codegen.moves.matmul.plan import plan_matmul
+from shardwright.codegen.moves.matmul.plan import WAYS, plan_matmul
 from shardwright.codegen.moves.plan import network_of
 from shardwright.codegen.operations.emit.verdict import price_of
-from shardwright.codegen.registry import DEFAULT_BACKENDS
+from shardwright.codegen.registry import DEFAULT_BACKENDS, MULTIPLYING
 from shardwright.codegen.spec.description import Description
 from shardwright.ir.arguments import known_arguments
 from shardwright.ir.errors import InputError, check_type, one_of
@@ -36,7 +36,11 @@ def plan(
 def plan(what: Relayout) -> RelayoutPlan: ...
 @overload
 def plan(
-    what: Matmul, *, topology: str | Topology | None = None, loop: str | None = None
+    what: Matmul,
+    *,
+    topology: str | Topology | None = None,
+    backends: tuple[str, ...] = MULTIPLYING,
+    loop: str | None = None,
 ) -> MatmulPlan: ...
 @known_arguments
 def plan(
@@ -45,14 +49,15 @@ def plan(
     *,
     topology: str | Topology | None = None,
     memory_limit: int | None = None,
-    backends: tuple[str, ...] = DEFAULT_BACKENDS,
+    backends: tuple[str, ...] | None = None,
     loop: str | None = None,
 ) -> Plan | MatmulPlan | RelayoutPlan:
     """Plan a reshard, even if some backend refuses the plan, or a matmul. For a relayout, which
     takes no other arguments, return its minimum bytes.
 
-    `auto` is the plan with the fastest modules on the topology, among the strategies that all
-    backends execute; without a topology, the plan that moves the fewest bytes. `topology` is a
+    `auto` is the plan with the fastest modules on the topology, among the strategies, or a matmul's
+    loops, that all backends execute; without a topology, the plan that moves the fewest bytes.
+    `backends`: by default those for which `emit` emits. `topology` is a
     string such as `v5e:4x4` or `h100:2x8` (`codegen/hardware/presets.py`), a TOML file, or a
     Topology. `memory_limit`: bytes of the tensor that a device may hold at once. `loop`, of a
     matmul: whether parts move while devices multiply, "one" or "both" directions round a ring,
@@ -65,7 +70,8 @@ def plan(
         return plan_relayout(what)
     if isinstance(what, Matmul):
         takes_none("matmul", strategy=strategy, memory_limit=memory_limit)
-        return plan_matmul(what, topology, loop=loop or "auto")
+        among = loops_of(checked(MULTIPLYING if backends is None else backends))
+        return plan_matmul(what, topology, loop=loop or "auto", among=among)
     if loop is not None:
         raise InputError(
             "loop applies only to a Matmul",
@@ -73,8 +79,9 @@ def plan(
             got=f"{loop!r} for a {type(what).__name__}",
             expected="a Matmul; leave out loop otherwise",
         )
+    names = DEFAULT_BACKENDS if backends is None else backends
     return plan_reshard(
-        what, strategy, topology=topology, memory_limit=memory_limit, backends=backends
+        what, strategy, topology=topology, memory_limit=memory_limit, backends=names
     )
 
 
@@ -140,6 +147,12 @@ def executed_by(backends: Iterable[str], reshard: Reshard) -> tuple[str, ...]:
     found = (registry.backend(name) for name in backends)
     each = [one.reduces if reshard.adds else one.executes for one in found]
     return tuple(s for s in STRATEGIES[1:] if all(s in known for known in each))
+
+
+def loops_of(backends: Iterable[str]) -> tuple[str, ...]:
+    """Return the loops of matmuls that all the backends execute."""
+    each = [registry.backend(name).loops for name in backends]
+    return tuple(way for way in (*WAYS, "pulled") if all(way in known for known in each))
 
 
 def checked(given: object) -> tuple[str, ...]:

@@ -8,12 +8,12 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from shardwright.codegen import registry
-from shardwright.codegen.moves.matmul.plan import plan_matmul
-from shardwright.codegen.operations.emit.choice import checked
+from shardwright.codegen.moves.matmul.plan import LISTED, plan_matmul
+from shardwright.codegen.operations.emit.choice import checked, loops_of
 from shardwright.codegen.operations.emit.package import BundlePackage
 from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
 from shardwright.codegen.registry import MULTIPLYING
-from shardwright.codegen.show.matmul_review import matmul_page
+from shardwright.codegen.show.matmul_review import matmul_page, module_lines
 from shardwright.codegen.show.matmul_svg import matmul_svg
 from shardwright.codegen.spec.collective_ids import matmul_id
 from shardwright.codegen.spec.description import BUNDLE_IDS, read_id, with_comment
@@ -83,7 +83,9 @@ class MatmulBundle(Drawn):
             file = f"{name}.py"
             listed = ", ".join(f"`{each}`" for each in reading_order(modules[file]))
             read = (f"Read of `_support`, in this order: {listed}.",) if listed else ()
-            found[file] = *registry.backend(name).matmul_usage(self.plan), *read
+            backend = registry.backend(name)
+            does = module_lines(self.plan, backend.loops)
+            found[file] = *does, *backend.matmul_usage(self.plan), *read
         return found
 
     def modules(self, command: str) -> dict[str, str]:
@@ -142,7 +144,7 @@ def backward_plans(plan: MatmulPlan) -> tuple[MatmulPlan, MatmulPlan]:
     are faster."""
     asked = plan.asked if plan.asked in ("never", "pulled") else "auto"
     lhs, rhs = (
-        plan_matmul(each, plan.topology, loop=asked, listed=0)
+        plan_matmul(each, plan.topology, loop=asked, among=plan.among, listed=0)
         for each in backward_matmuls(plan.matmul)
     )
     return lhs, rhs
@@ -181,8 +183,9 @@ def emit_matmul(
 ) -> MatmulBundle:
     """Return the bundle of a matmul, or of its plan.
 
-    Raises InputError for an unknown backend and if a backend refuses the matmul. A MatmulPlan
-    already includes the options that determined it.
+    A MatmulPlan already includes the options that determined it. With loop="auto" it is made again
+    if it was chosen among other loops than the backends execute. Raises InputError for an unknown
+    backend and if a backend refuses the matmul.
     """
     names = checked(backends)
     matmul = what.matmul if isinstance(what, MatmulPlan) else what
@@ -191,16 +194,30 @@ def emit_matmul(
     if gradient:
         check_gradient(matmul)
     if isinstance(what, MatmulPlan):
-        plan, topology, loop = what, what.topology, what.asked
+        plan, topology, loop = _among(what, loops_of(names)), what.topology, what.asked
     else:
         loop = loop or "auto"
-        plan = plan_matmul(what, topology, loop=loop)
+        plan = plan_matmul(what, topology, loop=loop, among=loops_of(names))
     read_id(collective_id, BUNDLE_IDS)
     return MatmulBundle(plan, names, topology, loop, gradient, single_file, collective_id)
 
 
-def plan_described_matmul(description: MatmulDescription) -> MatmulPlan:
-    return plan_matmul(description.matmul(), description.topology, loop=description.loop)
+def _among(plan: MatmulPlan, loops: tuple[str, ...]) -> MatmulPlan:
+    """Return a plan that "auto" chooses among some loops."""
+    if plan.among == loops or plan.asked != "auto" or plan.topology is None:
+        return replace(plan, among=loops)
+    return plan_matmul(plan.matmul, plan.topology, among=loops)
+
+
+def plan_described_matmul(description: MatmulDescription, listed: int = LISTED) -> MatmulPlan:
+    """Return the plan of a description. `listed`: as for `plan_matmul`."""
+    return plan_matmul(
+        description.matmul(),
+        description.topology,
+        loop=description.loop,
+        among=loops_of(description.backends),
+        listed=listed,
+    )
 
 
 def emit_described_matmul(description: MatmulDescription) -> MatmulBundle:

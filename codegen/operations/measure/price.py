@@ -12,6 +12,7 @@ from shardwright.codegen.moves.matmul.plan import plan_matmul
 from shardwright.codegen.moves.network.links import Network
 from shardwright.codegen.moves.network.timeline import cost_of
 from shardwright.codegen.moves.plan import network_of
+from shardwright.codegen.operations.emit.matmul import plan_described_matmul
 from shardwright.codegen.spec.matmul import MatmulDescription
 from shardwright.ir.plan import Plan
 
@@ -35,8 +36,8 @@ def price_of_matmul(description: MatmulDescription, backend: str) -> Price:
     backend is not portable, it is the planner's price of the same plan. Otherwise the moves are
     priced like the backend's modules of reshards."""
     matmul = description.matmul()
-    chosen = plan_matmul(matmul, description.topology, loop=description.loop, listed=0).chosen
-    if chosen.loop or chosen.pulled or not registry.backend(backend).portable:
+    chosen = plan_described_matmul(description, listed=0).chosen
+    if chosen.loop or not registry.backend(backend).portable:
         return lambda on: plan_matmul(matmul, on, like=chosen, listed=0).chosen.cost.seconds
     moves = [move for move in chosen.moves if move.reshard.source != move.reshard.target]
     timelines = [registry.backend(backend).timeline(move) for move in moves]

@@ -106,7 +106,7 @@ def twin(plan: MatmulPlan) -> MatmulPlan:
         for side in SIDES[:2]
     )
     small = Matmul(matmul.dtype, lhs, rhs, matmul.out, matmul.out_dtype)
-    found = plan_matmul(small, plan.topology, like=plan.chosen, listed=0)
+    found = plan_matmul(small, plan.topology, among=plan.among, like=plan.chosen, listed=0)
     return dataclasses.replace(found, asked=plan.asked)
 
 

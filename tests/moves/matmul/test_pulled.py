@@ -59,6 +59,63 @@ def test_a_small_one_moves_first_and_the_module_does_too() -> None:
         assert ("overlap=False" in text) != overlaps
 
 
+TRITON, XLA = ("triton_gpu",), ("jax_xla",)
+FIRST = "it moves first and then multiplies, in {} predicted seconds."
+
+
+@pytest.mark.parametrize("size", [16, 8192])
+def test_auto_chooses_among_the_loops_that_all_backends_execute(size: int) -> None:
+    """For each set of backends the first row of the page is the module's, and the fastest."""
+    given = square(size, ROWS)
+    for backends in (TRITON, XLA, XLA + TRITON):
+        plan = sw.plan(given, topology="h100:8", backends=backends)
+        assert sw.emit(given, backends, topology="h100:8").plan == plan
+        # A plan for other backends is made again, by which `emit` of the manifest emits the same.
+        assert sw.emit(sw.plan(given, topology="h100:8"), backends).plan == plan
+        assert plan.chosen.pulled == (size == 8192 and backends == TRITON)
+        assert (plan.chosen.loop is not None) == (size == 8192 and backends == XLA)
+        files = sw.emit(plan, backends).files("m")
+        page = " ".join(files["README.md"].split())
+        assert FIRST.split(" in ")[0] not in page
+        assert "A kernel exchanges parts while" not in page
+        rivals = [each for each in plan.others if plan.may_pull or not each.pulled]
+        assert all(plan.chosen.cost.seconds <= each.cost.seconds for each in rivals)
+        if "triton_gpu" in backends:
+            assert ("overlap=False" in files["triton_gpu.py"]) != plan.chosen.pulled
+    alike = [
+        sw.emit(given, TRITON, topology="h100:8", loop=loop).modules("as a test")
+        for loop in ("auto", "pulled")
+    ]
+    assert alike[0] == alike[1]
+
+
+def test_a_page_says_what_a_module_does_instead_of_the_first_row() -> None:
+    given = square(8192, ROWS)
+    for backends, topology, loop, told in (
+        (XLA, "h100:8", "pulled", FIRST),
+        (TRITON, "h100:8", "both", "in place of rings, in {} predicted seconds."),
+        (TRITON, None, "both", "in place of rings."),
+        (TRITON, None, "auto", 'unless you ask for loop="never".'),
+    ):
+        bundle = sw.emit(given, backends, topology=topology, loop=loop)
+        files = bundle.files("m")
+        (same,) = [
+            f"{each.cost.seconds:.3g}"
+            for each in bundle.plan.others
+            if each.multiplication == bundle.plan.chosen.multiplication
+        ] or [""]
+        assert told.format(same) in " ".join(files["README.md"].split())
+        assert "overlap=False" not in files.get("triton_gpu.py", "")
+
+
+def test_cotangents_are_planned_for_the_same_backends() -> None:
+    for backends, pulls in ((TRITON, True), (XLA, False)):
+        bundle = sw.emit(square(8192, ROWS), backends, topology="h100:8", gradient=True)
+        assert {each.among for each in bundle.backward} == {bundle.plan.among}
+        assert any(each.chosen.pulled for each in bundle.backward) == pulls
+        assert all(each.chosen.loop is None for each in bundle.backward) or not pulls
+
+
 def test_it_is_listed_wherever_devices_read_each_others_memory() -> None:
     whole, half = square(8192, ROWS), square(8192, ROWS, sw.Mesh({"i": 4}))
     for given, topology, listed in (

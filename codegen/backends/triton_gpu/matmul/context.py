@@ -144,9 +144,15 @@ def _usage(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
         "the next call raises, the result of such a call is undefined: kernels give up after "
         "`_HOST.polls` polls, which should take minutes."
     )
+    truncated = ""
+    if "bfloat16" in (plan.matmul.dtype if kernels.adds else "", plan.matmul.out_dtype):
+        truncated = (
+            ", which truncates float32 to bfloat16 where GPUs round to nearest: results may differ "
+            "from theirs in the last bit"
+        )
     yield (
         "It needs GPUs of one host, with torch's symmetric memory of the backend CUDA. On a CPU it "
-        "runs in Triton's interpreter (TRITON_INTERPRET=1)."
+        f"runs in Triton's interpreter (TRITON_INTERPRET=1){truncated}."
     )
     arrivals = f", and up to {kernels.arrivals:,} bytes for parts that arrive" * bool(kernels.moved)
     yield (
@@ -178,16 +184,10 @@ def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]
     if text.described:
         yield "described=True"
     yield from _terms_given(plan.chosen.multiplication)
-    if not _overlaps(plan):
+    if not plan.pulls:
         yield "overlap=False"
     if backward:
         yield f"cotangents=Cotangents({', '.join(map(quoted, backward))})"
-
-
-def _overlaps(plan: MatmulPlan) -> bool:
-    """Return whether parts arrive while devices multiply. They do not if the caller disables
-    overlap or it is not predicted to be faster."""
-    return plan.chosen.pulled or plan.asked not in ("never", "pulled")
 
 
 def _terms_given(product: Multiplication) -> list[str]:
@@ -235,7 +235,7 @@ def _moves(plan: MatmulPlan, kernels: MatmulKernels) -> Iterator[str]:
     )
     bytes_of = dict(zip(SIDES, kernels.received(), strict=True))
     when = "before it multiplies"
-    if _overlaps(plan):
+    if plan.pulls:
         when = "while it multiplies the parts that have arrived"
     for side in SIDES[:2]:
         if bytes_of[side]:
