@@ -151,8 +151,7 @@ def test_an_interrupt_says_what_was_kept(
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shardwright.codegen.operations.emit.choice.plan", interrupted)
-    monkeypatch.setattr("shardwright.codegen.operations.emit.choice.planned", interrupted)
+    monkeypatch.setattr("shardwright.codegen.operations.emit.choice.plan_reshard", interrupted)
     monkeypatch.setattr("shardwright.codegen.operations.reshard.emit_described", interrupted)
     result = run(*words, *flags(name="a"))
     assert (result.code, result.out) == (130, "")
