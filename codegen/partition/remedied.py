@@ -1,14 +1,15 @@
 """Programs to which a remedy is applied, so that its total effect can be computed: one request of
 the program is changed so that a communication becomes unnecessary or smaller.
 
-An argument gets the needed layout from the start. A result or a constraint accepts the available
-layout. Any other value is constrained, where it is produced, to the layout after the communication.
-An all-reduce becomes a reduce-scatter if any dimension can be split.
+An argument gets the needed layout from the start, and so do its twins (`local/twins.py`). A result
+or a constraint accepts the available layout. Any other value is constrained, where it is produced,
+to the layout after the communication; a gradient may also get it from its argument. An all-reduce
+becomes a reduce-scatter if any dimension can be split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardwright.codegen.ops.layout import LocalLayout
@@ -26,6 +27,7 @@ from shardwright.codegen.partition.local.remedies import (
 from shardwright.codegen.partition.local.repeated import Repetition
 from shardwright.codegen.partition.local.steps import LocalProgram, MoveValue
 from shardwright.codegen.partition.local.together import rows_of
+from shardwright.codegen.partition.local.twins import twins_of
 from shardwright.ir.errors import InputError
 from shardwright.ir.program import Body, Op, Program, Value
 from shardwright.ir.sharding import Sharding
@@ -34,7 +36,8 @@ from shardwright.ir.sharding import Sharding
 @dataclass(frozen=True)
 class Remedied:
     """A program to which a remedy is applied. `said`: the change in words, such as "params['w'] as
-    [{}, {}]"; `changed`: the values that it changes, or the places of results."""
+    [{}, {}] (and the same in the results)"; `changed`: the values that it changes, without twins,
+    or the places of results."""
 
     given: Program
     said: str
@@ -107,15 +110,25 @@ class _Remedies:
             self.local.values[v].value: self.local.values[v].layout
             for v in self.local.body.arguments
         }
-        new = list(self.given.values)
-        for value in arguments:
-            layout = argument_layout(self.local, self.step, value)
-            if layout == homes[value]:
-                return
-            new[value] = replace(new[value], sharding=self.local.axes.sharding(layout))
-        name = self.local.program.argument_name(arguments[0])
-        said = f"{name}{others(arguments)} as {new[arguments[0]].sharding}"
-        yield Remedied(replace(self.given, values=tuple(new)), said, arguments)
+        asked = [Asked(v, argument_layout(self.local, self.step, v)) for v in arguments]
+        if all(each.layout != homes[each.value] for each in asked):
+            yield self._sharded(asked)
+
+    def _sharded(self, arguments: Sequence[Asked]) -> Remedied:
+        """Return the program in which arguments and their twins have layouts."""
+        values, results = [*self.given.values], [*self.given.results]
+        for each in arguments:
+            sharding = self.local.axes.sharding(each.layout)
+            twins = twins_of(self.local, each.value)
+            for value in (each.value, *twins.arguments):
+                values[value] = replace(values[value], sharding=sharding)
+            for place in twins.results:
+                results[place] = sharding
+        first, *_ = arguments
+        name = f"{self.local.program.argument_name(first.value)}{others(arguments)}"
+        said = f"{name} as {values[first.value].sharding}{twins_of(self.local, first.value).said}"
+        given = replace(self.given, values=tuple(values), results=tuple(results))
+        return Remedied(given, said, tuple(each.value for each in arguments))
 
     def _of_result(self) -> Iterator[Remedied]:
         for place in results_of(self.local, self.step):
@@ -148,7 +161,21 @@ class _Remedies:
 
     def _of_value(self) -> Iterator[Remedied]:
         for layout in self._wanted():
-            yield from self._constraint(Asked(self._value, layout), self._name)
+            asked = Asked(self._value, layout)
+            yield from self._of_primal(asked)
+            yield from self._constraint(asked, self._name)
+
+    def _of_primal(self, asked: Asked) -> Iterator[Remedied]:
+        """Yield the program in which the argument whose gradient moves has the gradient's layout,
+        unless the gradient is a result."""
+        program = self.local.program
+        if not program.values[asked.value].backward or [
+            *results_of(self.local, self.step, through=True)
+        ]:
+            return
+        primal = ValueFlow(self.local).primal(asked)
+        if primal is not None and primal.value in program.body.arguments:
+            yield self._sharded([primal])
 
     def _of_repeated(self) -> Iterator[Remedied]:
         found = Repetition(ValueFlow(self.local)).after(self.step)

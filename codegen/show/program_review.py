@@ -192,8 +192,9 @@ def program_text(
     for number, each in enumerate(found):
         lines.append(str(each))
         where = f"{each.line}: " if each.line else ""
+        becomes = "becomes" if each.values == 1 else "become"
         lasts = f", in {seconds[number]:.3g} seconds" if seconds else ""
-        lines.append(f"    {where}{each.value} becomes {each.shape}{lasts}")
+        lines.append(f"    {where}{each.value} {becomes} {each.shape}{lasts}")
         saves = f" ({size_text(each.saving)} less in this row)" if each.saving else ""
         lines.append(f"    to lower it, {each.remedy}{saves}")
     lines += ["matmuls next to a communication:"] if kernels else []

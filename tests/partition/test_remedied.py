@@ -10,21 +10,21 @@ import jax.numpy as jnp
 import pytest
 
 import shardwright as sw
-from shardwright.codegen.show.program_review import remedies_text
+from shardwright.codegen.show.program_review import program_text, remedies_text
 
 MESH = sw.Mesh({"d": 4})
 
 
 def step(p: Any, x: Any) -> Any:
-    """A gradient of weights that are split as the batch is."""
-    return jax.grad(lambda p: (jnp.tanh(x @ p["w"]) ** 2).mean())(p)
+    """A gradient of weights that are split as the batch is, without the keys of the weights."""
+    return jax.grad(lambda p: (jnp.tanh(x @ p["w"]) ** 2).mean())(p)["w"]
 
 
 def program() -> sw.Partitioned:
     w = jax.ShapeDtypeStruct((32, 32), jnp.float32)
     x = jax.ShapeDtypeStruct((256, 32), jnp.float32)
     weights = {"w": '[{"d"}, {}]'}
-    sides: Any = {"in_shardings": (weights, '[{"d"}, {}]'), "out_shardings": weights}
+    sides: Any = {"in_shardings": (weights, '[{"d"}, {}]'), "out_shardings": weights["w"]}
     return sw.partition(step, {"w": w}, x, mesh=MESH, mode="cheapest", **sides)
 
 
@@ -50,6 +50,58 @@ def test_the_text_of_all_remedies() -> None:
         "total bytes with the best remedy:\n"
         "    C1: nothing: each device receives its own part of the sum alone\n"
     )
+
+
+TWINS = {"w": (8, 32), "b": (32,), "out": (32, 8)}
+
+
+def trained(params: Any, state: Any, x: Any) -> Any:
+    """A step of training that returns the weights and the state of the optimizer."""
+
+    def loss(p: Any) -> Any:
+        return ((jnp.tanh(x @ p["w"] + p["b"]) @ p["out"]) ** 2).mean()
+
+    grads = jax.grad(loss)(params)
+    state = jax.tree.map(lambda m, g: 0.9 * m + g, state, grads)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, state), state
+
+
+def training(**changed: str) -> sw.Partitioned:
+    """The step of training, with other shardings of some weights and all their twins."""
+    params = {key: jax.ShapeDtypeStruct(shape, jnp.float32) for key, shape in TWINS.items()}
+    own = {"w": '[{"d"}, {"t"}]', "b": '[{"t"}]', "out": '[{"t"}, {"d"}]', **changed}
+    sides: Any = {"in_shardings": (own, own, '[{"d"}, {}]'), "out_shardings": (own, own)}
+    x = jax.ShapeDtypeStruct((64, 8), jnp.float32)
+    mesh = sw.Mesh({"d": 2, "t": 2})
+    return sw.partition(trained, params, params, x, mesh=mesh, mode="cheapest", **sides)
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "sharding"),
+    [("params_w", "w", '[{}, {"t"}]'), ("d_params_b", "b", '[{"t", "d"}]')],
+)
+def test_the_twins_of_an_argument_are_resharded_too(value: str, key: str, sharding: str) -> None:
+    """Also if its gradient moves: the total is that of a user who does as the remedy says."""
+    made = training()
+    (row,) = (each for each in made.communications if value in each.value.split(", "))
+    wanted = f"params['{key}'] as {sharding} (and the same in state and the results)"
+    assert row.remedy.startswith(f"shard the argument {wanted}")
+    after = dict(made.remedies(row.number))[wanted]
+    by_hand = training(**{key: sharding})
+    assert after.bytes_received == by_hand.bytes_received
+    for side in ("in_shardings", "out_shardings"):
+        assert str(getattr(after, side)) == str(getattr(by_hand, side))
+    assert f"C{row.number}: nothing: as much with {wanted}\n" in remedies_text(made)
+
+
+def test_a_gradient_is_called_after_its_argument() -> None:
+    """Also one that is computed again."""
+    made = training()
+    (row,) = (each for each in made.communications if each.op == "all_reduce" and "d" in each.axes)
+    said = [said.partition(" as ")[0] for said, _ in made.remedies(row.number)]
+    assert {*said} == {"params['b']", "the gradient of params['b']"}
+    for text in (program_text(made), made.to_json(), remedies_text(made)):
+        assert "_again" not in text
 
 
 def a_sum(mode: str = "cheapest", result: str = "[{}, {}]", of: Any = None) -> sw.Partitioned:

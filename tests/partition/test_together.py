@@ -115,6 +115,8 @@ def test_reasons_in_one_sentence() -> None:
     assert joined_reasons(["mul needs a b in c", "mul needs b in c"]) == (
         "mul needs each value in c"
     )
+    reduced = [f"mul needs the reduced value of {name}, which" for name in "ab"]
+    assert joined_reasons(reduced) == "mul needs the reduced value of each, which"
     assert joined_reasons(["mul needs a", "mul needs a a"]) == "mul needs each value"
 
 

@@ -36,6 +36,7 @@ from shardwright.codegen.partition.local.communications import (
     WrittenRow,
     notation,
 )
+from shardwright.codegen.partition.local.known import plain_name
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
@@ -81,7 +82,7 @@ class Writer(Comments):
     def __post_init__(self) -> None:
         self.moved.update((move.result, move.operand) for move, _ in moves_of(self.program))
         for local in () if self.locals else range(len(self.program.values)):
-            self.locals[self.program.of(local).name].append(local)
+            self.locals[plain_name(self.program.of(local))].append(local)
 
     def body(self, body: LocalBody, indent: int) -> list[str]:
         """Return the lines of a body's steps, with a comment before the steps of each line of the

@@ -17,6 +17,7 @@ from shardwright.codegen.partition.local.communications import (
     WrittenRow,
     notation,
 )
+from shardwright.codegen.partition.local.known import plain_name
 from shardwright.codegen.text.python_text import INDENT, WIDTH
 
 MARK = "\0"
@@ -58,7 +59,7 @@ class Comments(KnownValues):
         for name, every in self.names.results.items():
             said = said.replace(f"{name} must", f"{every} must")
         moved = self.moved[local]
-        own = self.program.of(moved).name
+        own = plain_name(self.program.of(moved))
         text = self._whole(moved) or "".join(self.functions.paths.get(moved, ()))
         said = re.sub(NAMES, lambda word: self._known_by_now(word, {own: text}), said)
         self.rows[found.number] = WrittenRow(self.names.function, tuple(names), tuple(types), said)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from shardwright.codegen.ops.table import KINDS, word_of
+from shardwright.codegen.partition.local.known import plain_name
 from shardwright.codegen.partition.local.steps import CallFunction, Compute, LocalBody, LocalProgram
 
 RESERVED = frozenset(
@@ -191,7 +192,7 @@ class ShownNames:
         function for several layers."""
         value = self.program.of(local)
         first, *_ = value.gradient_of
-        suffix = value.name.removeprefix(f"d_{first}").partition("_again")[0]
+        suffix = plain_name(value).removeprefix(f"d_{first}")
         for name in value.gradient_of:
             number = self.numbers[name]
             found = self._called(number, local in self.given)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from shardwright.codegen.ops.layout import LocalLayout, Names
 from shardwright.codegen.partition.local.flow import ValueFlow
+from shardwright.codegen.partition.local.known import plain_name
 from shardwright.codegen.partition.local.remedies import Remedy, remedy
 from shardwright.codegen.partition.local.repeated import Repetition
 from shardwright.codegen.partition.local.sizes import size_text
@@ -127,7 +128,7 @@ def _numbered(program: LocalProgram) -> Iterator[tuple[int, Communication]]:
                 number,
                 change.collective,
                 change.axes,
-                ", ".join(value.name for value in values),
+                ", ".join(map(plain_name, values)),
                 ", ".join(types),
                 sum(each.change.received for each in run),
                 times,
@@ -153,6 +154,8 @@ def joined_reasons(reasons: Sequence[str]) -> str:
 
     >>> joined_reasons(["mul needs the sum of a, which is b", "mul needs the sum of c, which is b"])
     'mul needs the sum of each value, which is b'
+    >>> joined_reasons([f"mul needs the reduced value of {name}, which is b" for name in "ac"])
+    'mul needs the reduced value of each, which is b'
     >>> joined_reasons(["result[0] must be [{}]", "result[1] must be []"])
     'result[0] and 1 like it must be reduced'
     """
@@ -164,9 +167,9 @@ def joined_reasons(reasons: Sequence[str]) -> str:
 
 
 def _common(sentences: Sequence[list[str]]) -> str:
-    """Merge sentences that start with the same word: "each value" replaces the words in which the
-    sentences differ. For results, return the first sentence's result and the number of the
-    others."""
+    """Merge sentences that start with the same word: "each value", or "each" after "the reduced
+    value of", replaces the words in which the sentences differ. For results, return the first
+    sentence's result and the number of the others."""
     if len(sentences) == 1:
         return " ".join(sentences[0])
     if sentences[0][0].startswith("result["):
@@ -180,7 +183,8 @@ def _common(sentences: Sequence[list[str]]) -> str:
     end = min(end, shortest - 1 - start)
     inner = [sentence[len(sentence) - end - 1] for sentence in sentences]
     comma = "," if all(word.endswith(",") for word in inner) else ""
-    return " ".join([*first[:start], f"each value{comma}", *first[len(first) - end :]])
+    each = "each" if first[:start][-3:] == ["reduced", "value", "of"] else "each value"
+    return " ".join([*first[:start], f"{each}{comma}", *first[len(first) - end :]])
 
 
 def notation(dtype: str, shape: tuple[int, ...], layout: LocalLayout) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shardwright.codegen.ops.layout import LocalLayout, Names
+from shardwright.codegen.partition.local.known import plain_name
 from shardwright.codegen.partition.local.steps import (
     CallFunction,
     Compute,
@@ -133,7 +134,7 @@ class ValueFlow:
         if not gradient.gradient_of:
             return None
         first = gradient.gradient_of[0]
-        suffix = gradient.name.removeprefix(f"d_{first}").partition("_again")[0]
+        suffix = plain_name(gradient).removeprefix(f"d_{first}")
         return None if suffix else self._named.get(first)
 
     def whole(self, asked: Asked) -> Asked | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardwright.codegen.ops.table import VIEWS
-from shardwright.ir.program import Op, Program, ops_of
+from shardwright.ir.program import Op, Program, Value, ops_of
 
 SAME = VIEWS | {"convert_element_type", "constrain"}
 """Ops that only change the shape or dtype of their operand."""
@@ -24,8 +24,18 @@ def known_as(program: Program) -> dict[int, str]:
             more = f" (of {program.values[sources[number]].name})"
         elif number not in arguments and not value.is_named and results.get(number, -1) >= 0:
             more = f" (for {_returned(program, results[number])})"
-        names[number] = f"{value.version_of or value.name}{more}"
+        names[number] = f"{value.version_of or plain_name(value)}{more}"
     return names
+
+
+def plain_name(value: Value) -> str:
+    """Return a value's name. A gradient that is computed again, such as `d_b_again`, has the name
+    of the equal value."""
+    if not value.gradient_of:
+        return value.name
+    head = f"d_{value.gradient_of[0]}"
+    tail = value.name.removeprefix(head).partition("_again")[0]
+    return f"{head}{tail}" if value.name.startswith(head) else value.name
 
 
 def _returned(program: Program, place: int) -> str:

@@ -4,7 +4,6 @@ sharding of an argument or a result, or a constraint at a line of the function."
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,7 @@ from shardwright.codegen.partition.local.steps import (
     item_bytes,
     moves_of,
 )
-from shardwright.ir.program import Value
+from shardwright.codegen.partition.local.twins import twins_of, words_of
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,9 @@ def _constrained(flow: ValueFlow, given: Sequence[Asked], alike: int, saved: int
     if first.value in local.program.body.arguments:
         name = f"{local.program.argument_name(first.value)}{others(range(alike))}"
         asked = local.axes.sharding(first.layout)
-        return Remedy(f"shard the argument {name} as {asked}{_twins(local, first.value)}", saved)
+        return Remedy(
+            f"shard the argument {name} as {asked}{twins_of(local, first.value).said}", saved
+        )
     places = [flow.whole(each) for each in given]
     if None in places:
         value = local.program.values[first.value]
@@ -125,33 +126,6 @@ def _constrained(flow: ValueFlow, given: Sequence[Asked], alike: int, saved: int
     return Remedy("; ".join(dict.fromkeys(every)), saved)
 
 
-def _twins(local: LocalProgram, argument: int) -> str:
-    """Return the clause about other arguments, such as the state of an optimizer, and results with
-    the keys, the shape and the sharding of an argument, or "" if there are none."""
-    program, own = local.program, local.program.values[argument]
-    tail = _words(program.argument_name(argument))[1:]
-    found: dict[str, None] = {}
-    for number in program.body.arguments if tail else ():
-        value, words = program.values[number], _words(program.argument_name(number))
-        if number != argument and words[-len(tail) :] == tail and _is_like(own, value):
-            found[words[0]] = None
-    for number, path, asked in zip(
-        program.body.results, program.result_names, program.results, strict=True
-    ):
-        value = replace(program.values[number], sharding=asked)
-        if tail and _words(path)[-len(tail) :] == tail and _is_like(own, value):
-            found["the results"] = None
-    return f" (and the same in {' and '.join(found)})" if found else ""
-
-
-def _is_like(own: Value, other: Value) -> bool:
-    return (own.shape, own.sharding) == (other.shape, other.sharding)
-
-
-def _words(path: str) -> list[str]:
-    return re.findall(r"\w+", path)
-
-
 def _of_arguments(local: LocalProgram, step: MoveValue, arguments: Sequence[int]) -> str:
     """Return the text of the remedy that shards arguments as an operation needs them, with the
     bytes that each device then has."""
@@ -162,7 +136,7 @@ def _of_arguments(local: LocalProgram, step: MoveValue, arguments: Sequence[int]
         for own in (homes[arguments[0]], layout)
     )
     name = f"{local.program.argument_name(arguments[0])}{others(arguments)}"
-    twins = _twins(local, arguments[0])
+    twins = twins_of(local, arguments[0]).said
     text = f"shard the argument {name} as {local.axes.sharding(layout)}{twins}"
     if after <= before:
         return text
@@ -177,7 +151,7 @@ def _fed_back(local: LocalProgram, place: int) -> str:
     """Return the clause about the argument that a result may become in the next call, one of the
     same type and keys: `params["w1"]` for `result[0]["w1"]`. Return "" if there is none."""
     result = local.program.values[local.program.body.results[place]]
-    keys = _words(local.program.result_names[place])[2:]
+    keys = words_of(local.program.result_names[place])[2:]
     for number in local.program.body.arguments if keys else ():
         own = local.program.values[number]
         is_alike = (own.shape, own.dtype) == (result.shape, result.dtype)
@@ -194,7 +168,8 @@ def others(items: Sequence[object]) -> str:
 
 def in_source(flow: ValueFlow, step: MoveValue) -> str:
     """Return the operand of a move in terms of the user's source: a variable or an expression, a
-    result or the gradient of a variable. Return its own name and line if it is none of these."""
+    result or the gradient of a variable or an argument. Return its own name and line if it is none
+    of these."""
     value = flow.local.of(step.operand)
     if value.written and not value.backward:
         return value.written.text
@@ -204,6 +179,8 @@ def in_source(flow: ValueFlow, step: MoveValue) -> str:
     own: Asked | None = Asked(flow.local.values[step.operand].value, step.change.after)
     if own is not None and value.backward:
         own = flow.primal(own)
+    if own is not None and value.backward and own.value in flow.local.program.body.arguments:
+        return f"the gradient of {flow.local.program.argument_name(own.value)}"
     whole = None if own is None else flow.whole(own)
     written = None if whole is None else flow.local.program.values[whole.value].written
     if written is not None:
