@@ -14,18 +14,23 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Hashable, Iterable, Iterator
+import functools
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import UnionType
-from typing import get_args
+from typing import ParamSpec, TypeVar, get_args
 
 from shardwright.ir.foreign import door
 
 Span = tuple[int, int]
 Where = tuple[Hashable, ...]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 WIDTH = 100  # the maximum number of columns shown of an offending line
 LONGEST_VALUE = 200  # the maximum number of characters shown of a given value
 LONGEST_EXPECTED = 1000  # the maximum number of characters shown of the expected value
+NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 class InternalError(RuntimeError):
@@ -211,3 +216,31 @@ def suggested(got: str, choices: Iterable[str]) -> str:
     by_lower = {choice.lower(): choice for choice in reversed(tuple(choices))}
     near = difflib.get_close_matches(got.lower(), by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""
+
+
+def known_arguments(fn: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that raises InputError for a keyword argument that it does not have.
+
+    >>> known_arguments(lambda backends=(): backends)(backend="jax_xla")
+    Traceback (most recent call last):
+    shardwright.ir.errors.InputError: unknown argument; did you mean backends?
+    got: backend
+    expected: backends
+    """
+    parameters = inspect.signature(fn).parameters.items()
+    known = [name for name, each in parameters if each.kind in NAMED and name != "self"]
+
+    @functools.wraps(fn)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                raise unknown("unknown argument", name, known, _called(fn))
+        return fn(*args, **kwargs)
+
+    return checked
+
+
+def _called(fn: Callable[..., object]) -> str | None:
+    """Return how users call a function, or a class by its constructor; None for a lambda."""
+    own = fn.__qualname__.removesuffix(".__init__")
+    return None if own == "<lambda>" else f"sw.{own}"

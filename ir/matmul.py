@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardwright.ir.dtypes import dtype_of, is_floating, itemsize
-from shardwright.ir.errors import InputError, one_of, wrong_type
+from shardwright.ir.errors import InputError, in_a_line, known_arguments, one_of, wrong_type
 from shardwright.ir.given import mesh_of, shape_of, sharding_of
 from shardwright.ir.mesh import Mesh
 from shardwright.ir.reshard import Reshard
@@ -51,6 +51,7 @@ class Matmul:
     out: Sharding
     out_dtype: str
 
+    @known_arguments
     def __init__(
         self,
         dtype: object,
@@ -151,8 +152,16 @@ def _operand(given: object, mesh: Mesh | None, name: str) -> Operand:
     """Read an operand given as an `Operand` or as a pair (shape, sharding). Raise InputError,
     naming the operand, for anything else."""
     pair = (given.shape, given.sharding) if isinstance(given, Operand) else given
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise wrong_type(given, tuple, """((8, 16), mesh.sharding('[{"x"}, {}]'))""", name)
+    example = """((8, 16), mesh.sharding('[{"x"}, {}]'))"""
+    if not isinstance(pair, tuple | list):
+        raise wrong_type(given, tuple, example, name)
+    if len(pair) != 2 or isinstance(pair[1], int):
+        raise InputError(
+            "an operand must be a pair of a shape and a sharding",
+            argument=name,
+            got=in_a_line(given),
+            expected=example,
+        )
     try:
         shape = shape_of(pair[0])
     except InputError as error:

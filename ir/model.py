@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import PACKED, dtype_of, itemsize
-from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.errors import InputError, in_a_line, known_arguments
 from shardwright.ir.given import shape_of
 from shardwright.ir.globs import Glob
 
@@ -46,6 +46,7 @@ class Model(Drawn):
 
     tensors: dict[str, Logical]
 
+    @known_arguments
     def __init__(self, tensors: Mapping[str, object], dtype: object = None) -> None:
         """Read the tensors of a model.
 

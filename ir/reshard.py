@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from shardwright.ir.dtypes import dtype_of, itemsize
-from shardwright.ir.errors import InputError, unknown
+from shardwright.ir.errors import InputError, known_arguments, unknown
 from shardwright.ir.given import mesh_of, shape_of, sharding_of
 from shardwright.ir.mesh import with_target_mesh
 from shardwright.ir.sharding import Sharding
@@ -40,6 +40,7 @@ class Reshard:
     # Whether the source or the target was given as torch placements.
     placed: bool = field(init=False, repr=False, compare=False)
 
+    @known_arguments
     def __init__(
         self,
         shape: object,

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from shardwright.ir.device_places import DevicePlace, evaluated, position_of, within
 from shardwright.ir.dim_cuts import DimCut
-from shardwright.ir.errors import InputError, in_a_line, suggested, unknown
+from shardwright.ir.errors import InputError, in_a_line, known_arguments, suggested, unknown
 from shardwright.ir.given import mesh_of, sharding_of
 from shardwright.ir.globs import Glob, filled
 from shardwright.ir.mesh import Mesh
@@ -165,6 +165,7 @@ class Rules:
     mesh: Mesh
     rules: tuple[LayoutRule, ...]
 
+    @known_arguments
     def __init__(self, mesh: object, rules: Mapping[str, object] | object) -> None:
         """Read the rules of a side.
 

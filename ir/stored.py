@@ -17,7 +17,7 @@ import numpy.typing as npt
 from shardwright.ir.dim_cuts import DimCut
 from shardwright.ir.drawn import Drawn
 from shardwright.ir.dtypes import PACKED, STORED, dtype_of, itemsize
-from shardwright.ir.errors import InputError, one_of
+from shardwright.ir.errors import InputError, known_arguments, one_of
 from shardwright.ir.given import mesh_of, shape_of, sharding_of
 from shardwright.ir.holdings import Box, TensorClasses, box_of
 from shardwright.ir.mesh import Mesh
@@ -49,6 +49,7 @@ class Stored(Drawn):
     buffers: dict[str, BufferLayout]  # the layout of each buffer, by name
     bound: dict[str, BoundBuffer] = field(init=False, repr=False, compare=False)
 
+    @known_arguments
     def __init__(
         self,
         mesh: object,

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from shardwright.codegen.call.trees import leaves_of, tree_of
-from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.errors import InputError, in_a_line, known_arguments
 from shardwright.ir.foreign import DTENSOR, JAX_ARRAY, JAX_SHARDING, PARTITION_SPEC, is_a
 
 _OF_JAX = JAX_SHARDING, PARTITION_SPEC
 
 
+@known_arguments
 def reshard(x: Any, target: Any, *, source: Any = None) -> Any:
     """Return `x` with a different sharding, moved by a module emitted once for this case.
 

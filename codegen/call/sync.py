@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from shardwright.ir.drawn import Drawn
-from shardwright.ir.errors import InputError, check_type
+from shardwright.ir.errors import InputError, check_type, known_arguments
 from shardwright.ir.foreign import JAX_ARRAY, TORCH_TENSOR, is_a
 from shardwright.ir.model import MEMORY_LIMIT, Model, flattened, nested
 from shardwright.ir.model_moves import Arrays, moved
@@ -130,6 +130,7 @@ def _check_devices(devices: object) -> None:
         check_type(devices, Iterable, "a list of JAX devices, such as jax.devices()[:8]", "devices")
 
 
+@known_arguments
 def sync(model: Model, source: object, target: object, *, memory_limit: int = MEMORY_LIMIT) -> Sync:
     """Return an object that moves a model from a source to a target.
 

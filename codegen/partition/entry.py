@@ -11,8 +11,7 @@ from typing import Any
 from shardwright.codegen.partition.partitioned import Partitioned
 from shardwright.codegen.spec.fields import read_topology
 from shardwright.codegen.spec.program import check_choice, check_kernels
-from shardwright.ir.arguments import known_arguments
-from shardwright.ir.errors import InputError, install, wrong_type
+from shardwright.ir.errors import InputError, install, known_arguments, wrong_type
 
 
 @known_arguments

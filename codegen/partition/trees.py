@@ -11,7 +11,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardwright.codegen.trace.meshes import ProgramMeshes
-from shardwright.ir.errors import InputError, in_a_line
+from shardwright.ir.errors import InputError, in_a_line, unknown
 from shardwright.ir.jax_specs import Spec
 from shardwright.ir.sharding import Sharding
 
@@ -29,6 +29,7 @@ def leaves_of(
     sharding of another rank, or axes that the mesh lacks.
     """
     full = jax.tree.unflatten(tree, [0] * tree.num_leaves)
+    _check_keys(given, full, argument)
     marked = jax.tree.map(lambda x: _FREE if x is None else x, given, is_leaf=_is_leaf)
     try:
         spread = jax.tree.broadcast(marked, full, is_leaf=_is_leaf)
@@ -44,6 +45,29 @@ def leaves_of(
         _leaf(leaf, shape, meshes, argument + jax.tree_util.keystr(path))
         for (path, leaf), shape in zip(paths, shapes, strict=True)
     )
+
+
+def _check_keys(given: Any, full: Any, argument: str) -> None:
+    """Raise InputError for the first key that a dict of shardings has and the values lack, or the
+    reverse."""
+    if isinstance(given, dict) and isinstance(full, dict):
+        known = [*map(str, full)]
+        for key in given:
+            if key not in full:
+                raise unknown("unknown key", str(key), known, argument)
+        for key in full:
+            if key not in given:
+                raise InputError(
+                    f"the key {key} is missing",
+                    argument=argument,
+                    got=", ".join(map(str, given)) or "no keys",
+                    expected=f"all of {', '.join(known)}, each with a sharding, or None to leave "
+                    "it open",
+                )
+            _check_keys(given[key], full[key], f"{argument}[{key!r}]")
+    elif isinstance(given, list | tuple) and isinstance(full, list | tuple):
+        for place, nodes in enumerate(zip(given, full, strict=False)):
+            _check_keys(*nodes, f"{argument}[{place}]")
 
 
 def _difference(said: str) -> str:

@@ -228,7 +228,7 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "a/README.md").write_text("my notes")
     before = tree(tmp_path)
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "a")) == (
-        "output: refusing to overwrite a file that shardwright did not write\n"
+        "path: refusing to overwrite a file that shardwright did not write\n"
         f"got: {tmp_path}/a/README.md\n"
         "expected: a different name for the bundle, or that file moved away"
     )
@@ -271,7 +271,7 @@ def test_a_failure_on_the_way_leaves_everything_as_it_was(
     for name in ("a", "b"):
         said = message(lambda name=name: sw.emit(reshard(12)).write(tmp_path / name))
         assert said == (
-            "output: cannot be written: No space left on device\n"
+            "path: cannot be written: No space left on device\n"
             f"got: {tmp_path}/{name}/.triton_gpu.py.tmp\n"
             "expected: a folder that can be created and written"
         )
@@ -285,7 +285,7 @@ def test_a_folder_where_a_file_is_to_be(tmp_path: Path) -> None:
     (tmp_path / "a/triton_gpu.py").mkdir()
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
     assert message(lambda: sw.emit(reshard(12)).write(tmp_path / "a")) == (
-        "output: cannot be written: Is a directory\n"
+        "path: cannot be written: Is a directory\n"
         f"got: {tmp_path}/a/triton_gpu.py\n"
         "expected: a folder that can be created and written"
     )
@@ -295,7 +295,7 @@ def test_a_folder_where_a_file_is_to_be(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert message(lambda: sw.emit(reshard()).write(tmp_path / "file/a")) == (
-        "output: cannot be written: File exists\n"
+        "path: cannot be written: File exists\n"
         f"got: {tmp_path}/file\n"
         "expected: a folder that can be created and written"
     )

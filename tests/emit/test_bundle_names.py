@@ -87,7 +87,7 @@ def test_a_program_hides_no_module(tmp_path: Path) -> None:
 def test_a_root_hides_no_module(name: str, tmp_path: Path) -> None:
     """Beside the folder `jax`, with no bundle of that name, `import jax` found the folder."""
     assert message(lambda: reshard().write(tmp_path / name / "w")) == (
-        "output: the folder of bundles must not hide a module that bundles import\n"
+        "path: the folder of bundles must not hide a module that bundles import\n"
         f"got: {name}\n"
         "expected: a name other than those of standard modules and packages that bundles import"
     )

@@ -168,4 +168,4 @@ def test_a_manifest_keeps_the_names_of_a_bundle(home: Path) -> None:
     sw.emit(reshard, ("triton_gpu",)).write("generated/wq")
     assert (home / "generated/manifest.json").read_text() == before
     said = message(lambda: sw.emit(reshard, ("triton_gpu",)).write("generated/wk"))
-    assert said.startswith("output: a config owns this folder")
+    assert said.startswith("path: a config owns this folder")

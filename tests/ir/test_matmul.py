@@ -188,6 +188,14 @@ def test_mistakes(changes: dict[str, Any], wanted: str) -> None:
     assert message(lambda: matmul(**changes)) == wanted
 
 
+@pytest.mark.parametrize("lhs", [(8, 12), ((8, 12), "P()", "P()"), (8, 12, 4)])
+def test_operands_are_pairs(lhs: Any) -> None:
+    assert message(lambda: matmul(lhs=lhs)) == (
+        f"lhs: an operand must be a pair of a shape and a sharding\ngot: {lhs}\n"
+        "expected: ((8, 16), mesh.sharding('[{\"x\"}, {}]'))"
+    )
+
+
 def test_a_multiplication_makes_partial_sums_along_the_axes_of_j() -> None:
     made = Multiplication(matmul(), ((AxisRef("x"),), (AxisRef("y"),), ()))
     assert str(made.shardings["out"]) == '[{"x"}, {}], unreduced={"y"}'

@@ -144,8 +144,12 @@ def test_mistakes() -> None:
         "out_shardings: an empty closed dimension cannot have a priority: it would have no effect\n"
         '  [{}p1, {"d"}]\n     ^^\ngot: {}p1\nexpected: {} or {?}p1'
     )
-    assert refused(in_shardings=({"w1": None}, None)).startswith(
-        "in_shardings: shardings must be a prefix of the tree of values\n"
+    assert refused(in_shardings=({"w1": None}, None)) == (
+        "in_shardings[0]: the key w2 is missing\ngot: w1\n"
+        "expected: all of w1, w2, each with a sharding, or None to leave it open"
+    )
+    assert refused(in_shardings=({"w1": None, "w2": None, "w_1": None}, None)) == (
+        "in_shardings[0]: unknown key; did you mean w1?\ngot: w_1\nexpected: one of w1, w2"
     )
     assert refused(in_shardings=(3, None)).startswith(
         "in_shardings[0]['w1']: a leaf of shardings must be a Sharding, a NamedSharding"

@@ -54,6 +54,11 @@ found = {
     "no mesh": says(module.program, "d=2,t=2"),
     "key": says(on, {"v": p["w"]}, x, 0.5),
     "keys": says(on, {**p, "b": p["w"]}, x, 0.5),
+    "list": says(on, [p["w"]], x, 0.5),
+    "None": says(on, None, x, 0.5),
+    "array": says(on, p["w"], x, 0.5),
+    "None in a dict": says(on, {"w": None}, x, 0.5),
+    "two": says(on, p, [x, x], 0.5),
     "pad": says(lambda: module.pad),
     "padding": says(lambda: module.padding),
 }
@@ -107,6 +112,11 @@ REFUSED = {
     "no mesh": "mesh: got a str" + AXES,
     "key": f"p: got the keys 'v', {KEYS}",
     "keys": f"p: got the keys 'b', 'w', {KEYS}",
+    "list": "p: got a list, expected a dict with the keys 'w'",
+    "None": "p: got None, expected a dict with the keys 'w'",
+    "array": "p: got an array, expected a dict with the keys 'w'",
+    "None in a dict": "p: got 0 arrays, expected 1",
+    "two": "x: got 2 arrays, expected 1",
     "pad": "no pad: shards are equal, so call the program without it",
     "padding": "module 'jax_spmd' has no attribute 'padding'",
 }

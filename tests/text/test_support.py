@@ -229,7 +229,7 @@ def test_one_version_in_a_folder(tmp_path: Path) -> None:
     older(bundle.parent)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert message(lambda: written(tmp_path, "b")) == (
-        "output: other bundles of this folder use a different version of the support modules of "
+        "path: other bundles of this folder use a different version of the support modules of "
         "triton_gpu: a\n"
         f"got: {'0' * 16}\n"
         f"expected: {version('triton_gpu')}: run `shardwright emit` on manifest.json to update "
@@ -256,7 +256,7 @@ def test_check_shows_an_edited_support_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["2x3", "my-bundles", "class"])
 def test_the_folder_of_bundles_is_a_package(name: str, tmp_path: Path) -> None:
     assert message(lambda: sw.emit(reshard()).write(tmp_path / name / "a")) == (
-        "output: the folder of bundles is a Python package, so its name must be an identifier\n"
+        "path: the folder of bundles is a Python package, so its name must be an identifier\n"
         f"got: {name}\n"
         "expected: letters, digits and underscores, not starting with a digit; not a keyword"
     )

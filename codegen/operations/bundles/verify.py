@@ -16,7 +16,7 @@ from shardwright.codegen.operations.answers import ModuleJob, Runs
 from shardwright.codegen.operations.kinds import answers_of
 from shardwright.codegen.operations.verify.pool import TIME_LIMIT, Runner
 from shardwright.codegen.spec.paths import described, grouped
-from shardwright.ir.arguments import known_arguments
+from shardwright.ir.errors import known_arguments
 
 Job = ModuleJob[Any]
 

@@ -14,8 +14,7 @@ from shardwright.codegen.moves.plan import network_of
 from shardwright.codegen.operations.emit.verdict import price_of
 from shardwright.codegen.registry import DEFAULT_BACKENDS, MULTIPLYING
 from shardwright.codegen.spec.description import Description
-from shardwright.ir.arguments import known_arguments
-from shardwright.ir.errors import InputError, check_type, one_of
+from shardwright.ir.errors import InputError, check_type, known_arguments, one_of
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.plan import Plan

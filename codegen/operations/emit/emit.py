@@ -19,8 +19,7 @@ from shardwright.codegen.spec.features import (
     check_matmul_features,
     read_features,
 )
-from shardwright.ir.arguments import known_arguments
-from shardwright.ir.errors import InputError
+from shardwright.ir.errors import InputError, known_arguments
 from shardwright.ir.matmul import Matmul
 from shardwright.ir.matmul_plan import MatmulPlan
 from shardwright.ir.model_plan import ModelPlan

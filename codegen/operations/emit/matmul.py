@@ -11,7 +11,7 @@ from shardwright.codegen import registry
 from shardwright.codegen.moves.matmul.plan import LISTED, plan_matmul
 from shardwright.codegen.operations.emit.choice import checked, loops_of
 from shardwright.codegen.operations.emit.package import BundlePackage
-from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.operations.emit.write import bundle_folder, write_bundle
 from shardwright.codegen.registry import MULTIPLYING
 from shardwright.codegen.show.matmul_review import matmul_page, module_lines
 from shardwright.codegen.show.matmul_svg import matmul_svg
@@ -110,9 +110,7 @@ class MatmulBundle(Drawn):
         folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/mlp_up")
-        return write_bundles(
-            folder.parent, ((self.description(folder.name), self.files(folder.name)),)
-        )
+        return write_bundle(folder, self.description(folder.name), self.files(folder.name))
 
 
 def backward_matmuls(matmul: Matmul) -> tuple[Matmul, Matmul]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwright.codegen.operations.emit.model import model_backends, model_files
-from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.operations.emit.write import bundle_folder, write_bundle
 from shardwright.codegen.registry import MODELLING
 from shardwright.codegen.show.model_explorer import MODEL_PAGE, model_explorer
 from shardwright.codegen.show.review import commands_text
@@ -50,8 +50,7 @@ class ModelBundle(Drawn):
         folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/weights")
-        given = ((self.description(folder.name), self.files(folder.name)),)
-        return write_bundles(folder.parent, given)
+        return write_bundle(folder, self.description(folder.name), self.files(folder.name))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from shardwright.codegen import registry
 from shardwright.codegen.operations.emit.package import BundlePackage
 from shardwright.codegen.operations.emit.relayout_reshard import modules_as_reshard, plan_as_reshard
 from shardwright.codegen.operations.emit.relayout_text import MOST_RELAYS, RelayoutText, gathered
-from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.operations.emit.write import bundle_folder, write_bundle
 from shardwright.codegen.registry import NAMES
 from shardwright.codegen.show.parts_svg import DRAWN, held_rows, parts_svg
 from shardwright.codegen.show.review import commands_text
@@ -68,8 +68,7 @@ class RelayoutBundle(Drawn):
         folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/packed_qkv")
-        given = ((self.description(folder.name), self.files(folder.name)),)
-        return write_bundles(folder.parent, given)
+        return write_bundle(folder, self.description(folder.name), self.files(folder.name))
 
 
 def _modules(plan: RelayoutPlan, backend: str, description: RelayoutDescription) -> dict[str, str]:

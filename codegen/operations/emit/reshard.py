@@ -14,7 +14,7 @@ from shardwright.codegen.operations.emit.modules import Part, parts
 from shardwright.codegen.operations.emit.package import BundlePackage
 from shardwright.codegen.operations.emit.verdict import page_lines
 from shardwright.codegen.operations.emit.ways import plan_json, reduced_by, rings_by
-from shardwright.codegen.operations.emit.write import bundle_folder, write_bundles
+from shardwright.codegen.operations.emit.write import bundle_folder, write_bundle
 from shardwright.codegen.registry import DEFAULT_BACKENDS
 from shardwright.codegen.show.review import RINGS, calls_of, review_page
 from shardwright.codegen.show.rings import rings_svg
@@ -161,9 +161,7 @@ class Bundle(Drawn):
         folder. The last part of `path` is the bundle's name. Return the files that were changed or
         removed. On an error, write nothing."""
         folder = bundle_folder(path, "generated/transpose_2x3")
-        return write_bundles(
-            folder.parent, ((self.description(folder.name), self.files(folder.name)),)
-        )
+        return write_bundle(folder, self.description(folder.name), self.files(folder.name))
 
 
 def _collective_id(description: Description, backend: str) -> int:

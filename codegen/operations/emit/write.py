@@ -55,6 +55,17 @@ def is_root(folder: Path) -> bool:
     return (folder / manifest.FILE).is_file() and _is_ours(folder / PACKAGE_FILE)
 
 
+def write_bundle(
+    folder: Path, description: Operation, files: Mapping[str, str]
+) -> tuple[Path, ...]:
+    """Write a bundle into a folder that a user gave as `path`; errors name that argument. Otherwise
+    as `write_bundles`."""
+    try:
+        return write_bundles(folder.parent, ((description, files),))
+    except InputError as error:
+        raise error.named("path" if error.argument == "output" else error.argument) from None
+
+
 def write_bundles(
     root: Path,
     bundles: Iterable[tuple[Operation, Mapping[str, str]]],
