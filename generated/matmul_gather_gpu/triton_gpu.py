@@ -50,7 +50,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "287bb6e53621b164", __name__)
+require("triton_gpu", "3f57b6c1194f661e", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -100,7 +100,9 @@ HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 # that peers read or write has two slots, used in turn: a device begins a call only after its
 # partners have begun the previous one, and so ended the one before that. `state`, int32 [2], has
 # the number of the call, and the code of a wait that timed out after `polls` polls; later waits
-# then return at once.
+# then return at once. Codes, from which messages are made: 1 + position, the previous call of the
+# device at that position; 9 + position, its operands; 17 + position, its terms of the result;
+# 25 + number, a part of an operand.
 @triton.jit
 def wait(flag, wanted, state, polls, code):
     """Wait until a flag equals a value; acquire earlier writes, including those of other GPUs."""
@@ -288,7 +290,7 @@ def multiply(
             start = tl.multiple_of(tl.load(segment), 8)
             depth = tl.multiple_of((tl.load(segment + 1) - start).to(tl.int32), 8)
             part = tl.load(segment + 2)  # of lhs
-            wait(come + part, epoch * pullers, state, polls, 17 + part.to(tl.int32))
+            wait(come + part, epoch * pullers, state, polls, 25 + part.to(tl.int32))
             if TMA:
                 fence(epoch)
                 total = described_product(
@@ -318,11 +320,11 @@ _HOST = TritonMatmul(
     IDS,
     (lhs_box, rhs_box, out_box, product_box),
     (offer, announce, pull, multiply),
-    slots=(8388608, 0, 0),
-    blocks=(128, 128, 64),
-    warps=8,
-    stages=3,
-    unit=4,
+    slots=(8388608, 0, 0),  # elements: offered operands, those of them before rhs, terms
+    blocks=(128, 128, 64),  # of i, k and j
+    warps=8,  # of a program of `multiply`
+    stages=3,  # of its pipelined loads
+    unit=4,  # elements that `pull` copies as one integer
     described=True,
 )
 matmul, matmul_local, synchronize = _HOST.matmul, _HOST.matmul_local, _HOST.synchronize

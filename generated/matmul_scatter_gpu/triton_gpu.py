@@ -53,7 +53,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "287bb6e53621b164", __name__)
+require("triton_gpu", "3f57b6c1194f661e", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 
@@ -103,7 +103,9 @@ HAS_POLL = tl.constexpr(hasattr(tl, "atomic_poll"))
 # that peers read or write has two slots, used in turn: a device begins a call only after its
 # partners have begun the previous one, and so ended the one before that. `state`, int32 [2], has
 # the number of the call, and the code of a wait that timed out after `polls` polls; later waits
-# then return at once.
+# then return at once. Codes, from which messages are made: 1 + position, the previous call of the
+# device at that position; 9 + position, its operands; 17 + position, its terms of the result;
+# 25 + number, a part of an operand.
 @triton.jit
 def wait(flag, wanted, state, polls, code):
     """Wait until a flag equals a value; acquire earlier writes, including those of other GPUs."""
@@ -298,10 +300,10 @@ _HOST = TritonMatmul(
     IDS,
     (lhs_box, rhs_box, out_box, product_box),
     (offer, announce, multiply, add),
-    slots=(0, 0, 33554432),
-    blocks=(128, 128, 64),
-    warps=8,
-    stages=3,
+    slots=(0, 0, 33554432),  # elements: offered operands, those of them before rhs, terms
+    blocks=(128, 128, 64),  # of i, k and j
+    warps=8,  # of a program of `multiply`
+    stages=3,  # of its pipelined loads
     described=True,
 )
 matmul, matmul_local, synchronize = _HOST.matmul, _HOST.matmul_local, _HOST.synchronize

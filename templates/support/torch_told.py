@@ -22,14 +22,11 @@ def wrong(tensor, shape, dtype):
 def awaited(member, code):
     """Describe the event that a device of a matmul waited for until the time-out. `code`: its
     number, as kernels record it."""
-    ids, incoming = member.of.ids, member.incoming
+    ids = member.of.ids
     kind, which = divmod(code - 1, len(ids))
-    if kind < 2:
-        return f"{('the call before', 'the operands')[kind]} of device {ids[which]}"
-    number = code - 1 - 2 * len(ids)
-    if number >= len(incoming):
-        return f"terms of device {ids[number - len(incoming)]}"
-    side, part = incoming[number]
+    if kind < 3:
+        return f"{('the call before', 'the operands', 'terms')[kind]} of device {ids[which]}"
+    side, part = member.incoming[code - 1 - 3 * len(ids)]
     extents = " x ".join(f"[{low}, {high})" for low, high in part.ranges)
     holders = ", ".join(str(ids[holder]) for holder in part.holders)
     several = "s" * (len(part.holders) > 1)

@@ -31,6 +31,7 @@ KINDS = {
     # Of one row: device 0 is given nothing by device 1, or gives it nothing.
     "gather one row": ((1, 12, 24), CASE_4),
     "scatter one row": ((1, 12, 10), CASE_3),
+    "both": ((4, 64, 64), ('[{"x"}, {}]', '[{"x"}, {}]', '[{"x"}, {}]')),
     "terms": ((16, 12, 24), ('[{}, {}], unreduced={"x"}', "[{}, {}]", '[{"x"}, {}]')),
 }
 """Extents of i, j and k, and shardings."""
@@ -159,6 +160,12 @@ FAULTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...], str]] = {
         (("for _ in range(number):", "for _ in range(number - 1):"),),
         "timed out waiting for lhs [0, 8) x [0, 12) of devices 0, 1",
     ),
+    "a count of terms that nobody reaches": (
+        "both",
+        KERNELS,
+        ((TOLD, TOLD.replace("tiles_told", "tiles_told + 1")),),
+        "timed out waiting for terms of device 0",
+    ),
     # By values.
     "a step of multiplying is skipped": (
         "along j",
@@ -221,7 +228,8 @@ def plant(right: str, wrong: str, file: Path) -> None:
 QUICKLY = (
     *("no wait for what comes", "no wait for what leaves", "a flag that releases nothing"),
     *("a wait that acquires nothing", "no barrier between calls", "no wait for another term"),
-    *("one flag for all steps", "a wrong part", "rows beyond the last are stored"),
+    *("a count of terms that nobody reaches", "one flag for all steps", "a wrong part"),
+    "rows beyond the last are stored",
 )
 """What each kind of matmul waits for, each way of a flag to fail, and each other check; the long
 sweep plants all."""

@@ -42,6 +42,16 @@ IMPORTS = (("torch_matmul", "TritonMatmul"),)
 COTANGENTS = (("torch_cotangents", "Cotangents"),)
 """The imports that a module with cotangents adds: (support module, names)."""
 
+NOTES = {
+    "slots": "elements: offered operands, those of them before rhs, terms",
+    "blocks": "of i, k and j",
+    "warps": "of a program of `multiply`",
+    "stages": "of its pipelined loads",
+    "unit": "elements that `pull` copies as one integer",
+    "overlap": "all parts arrive before `multiply` begins",
+}
+"""Comments on the arguments of the host's class."""
+
 MOST = 2**23
 """The most rows or columns of a matrix. A tile has at most 2**7 rows, so the offsets of its
 elements fit in 30 bits."""
@@ -122,7 +132,7 @@ def render_matmul(
         text=kernels.text,
         templates=kernels.templates,
         kernels=", ".join(kernels.names),
-        options=tuple(_options(plan, kernels, backward)),
+        options=tuple(map(_noted, _options(plan, kernels, backward))),
     )
     return render("triton_gpu/matmul/module.py.jinja", found)
 
@@ -188,6 +198,11 @@ def _options(plan: MatmulPlan, kernels: MatmulKernels, backward: tuple[str, ...]
         yield "overlap=False"
     if backward:
         yield f"cotangents=Cotangents({', '.join(map(quoted, backward))})"
+
+
+def _noted(option: str) -> str:
+    note = NOTES.get(option.split("=")[0])
+    return f"{option},  # {note}" if note else f"{option},"
 
 
 def _terms_given(product: Multiplication) -> list[str]:

@@ -99,7 +99,11 @@ class MultiplyText:
         return 1 + self.devices
 
     @property
-    def of_parts(self) -> int:
-        """The lowest code of a wait for a part, or for the terms of a device's result. Other waits
-        have lower codes."""
+    def of_terms(self) -> int:
+        """The lowest code of a wait for a device's terms of the result."""
         return 1 + 2 * self.devices
+
+    @property
+    def of_parts(self) -> int:
+        """The lowest code of a wait for a part. All other waits have lower codes."""
+        return 1 + 3 * self.devices
