@@ -9,7 +9,7 @@ from runpy import run_path
 VERSIONS = {
     "jax_xla": "8787a7934dcadb32",
     "pallas_tpu": "66a2163903a925f5",
-    "triton_gpu": "3f57b6c1194f661e",
+    "triton_gpu": "0ac9be1f535f55ba",
 }
 
 

@@ -47,7 +47,7 @@ from .._support.torch_phased import Phased
 from .._support.torch_reduce import Reduction
 from .._support.triton_rows import BOTH, Tiles, copy_rows, read_once, rows_at, shard_at
 
-require("triton_gpu", "3f57b6c1194f661e", __name__)
+require("triton_gpu", "0ac9be1f535f55ba", __name__)
 __all__ = ["reshard", "reshard_local", "source_shape", "target_shape"]
 __getattr__ = absent(__name__)
 

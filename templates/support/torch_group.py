@@ -54,6 +54,9 @@ class Group:
         if not requires_grad(tensors):
             return give_back(self.processes.local(given, outs, programs))
         sources, targets = (len(side.ids) for side in (self.exchange.source, self.exchange.target))
+        for name, each in zip(self.names, given, strict=True):
+            if len(each) != sources:
+                raise ValueError(f"{name}: got {len(each)} source shards, expected {sources}")
 
         def forth(shards):
             return _joined(self.processes.local(_parted(shards, sources), outs, programs))

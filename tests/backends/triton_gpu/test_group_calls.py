@@ -104,6 +104,17 @@ def test_gradients_go_back_as_a_group(tmp_path: Path) -> None:
     assert all(shard.grad.equal(shard.detach()) for shard in floats)
 
 
+def test_shards_with_gradients_are_counted(tmp_path: Path) -> None:
+    """A shard too few of one tensor and one too many of the next."""
+    module = written(tmp_path)
+    given = shards(module, "source")
+    first, second = ([x.requires_grad_() for x in given[name]] for name in ("a_w", "a_b"))
+    moved = {**given, "a_w": first[:3], "a_b": [first[3], *second]}
+    with pytest.raises(ValueError, match="got") as caught:
+        module.reshard_local(moved)
+    assert str(caught.value) == "a_w: got 3 source shards, expected 4"
+
+
 def test_there_is_no_gradient_without_the_reverse(tmp_path: Path) -> None:
     module = written(tmp_path, gradient=False)
     given = shards(module, "source")
