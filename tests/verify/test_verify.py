@@ -230,7 +230,7 @@ PALLAS: Faults = {
     "an unknown form": (
         (('form="direct"', 'form="other"'),),
         "form: got: 'other', expected: one of direct, windows, slots, routed, relayed, gathered, "
-        "ring, spread",
+        "spread, ring",
     ),
     "a form whose names it has not": (
         (('form="direct"', 'form="slots"'),),
