@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "8787a7934dcadb32",
-    "pallas_tpu": "66a2163903a925f5",
+    "pallas_tpu": "bbba39899b66bfd2",
     "triton_gpu": "0ac9be1f535f55ba",
 }
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .cuts import Cut, CutExchange
 from .pallas_integers import maximum
 
 
@@ -15,11 +14,6 @@ class Pieces(NamedTuple):
     dim: int
     unit: int
     range_of: Callable
-
-    def exchange(self, source, target, senders, receivers, **settings):
-        """Return the exchange of the pieces in plain integers, to be checked without data."""
-        cut = Cut(self.pieces, self.dim, self.unit)
-        return CutExchange(source, target, senders, receivers, cut, **settings)
 
     def part(self, box, piece):
         """Return the box of a piece of a tile."""

@@ -4,13 +4,14 @@ A rank is a device's index among the sorted ids of both meshes. Functions that t
 ranks in that table if ids have no closed form.
 """
 
+import itertools
+
 import jax.numpy as jnp
 from jax import lax
 
 from .pallas_integers import maximum
 from .pallas_peers import is_traced
 from .pallas_pieces import Peers
-from .ranks import end_ranks
 
 
 class RankedPeers(Peers):
@@ -21,26 +22,23 @@ class RankedPeers(Peers):
 
     def __init__(self, *given, **settings):
         super().__init__(*given, **settings)
-        self.axes, self.ranks = "device", sorted({*self.source.ids, *self.target.ids})
-        self._offsets, self.order = self._ranks()
-
-    def _ranks(self):
-        """Return offsets and a table, one of which is None. The table has the ranks by source
-        position and by target position, then the positions in the source mesh and in the target
-        mesh by rank, -1 for none. If ids are consecutive, four offsets replace its parts."""
-        ends = end_ranks(self)
-        if all(isinstance(ids, range) for ids in (self.source.ids, self.target.ids)):
-            source, target = (ranks[0] for ranks in ends)
-            return (source, target, -source, -target), None
-        places = [{rank: position for position, rank in enumerate(ranks)} for ranks in ends]
-        ranks = range(len(self.ranks))
-        return None, (*ends[0], *ends[1], *(place.get(k, -1) for place in places for k in ranks))
+        self.axes, sides = "device", (self.source.ids, self.target.ids)
+        rank = {device_id: n for n, device_id in enumerate(sorted({*sides[0], *sides[1]}))}
+        ranks = [[rank[device_id] for device_id in side] for side in sides]
+        if all(isinstance(side, range) for side in sides):  # consecutive: no table is needed
+            source, target = (side[0] for side in ranks)
+            self._offsets = source, target, -source, -target
+            return
+        # Ranks by source position and by target position, then positions in the source mesh and in
+        # the target mesh by rank, -1 for none.
+        places = [{number: place for place, number in enumerate(side)} for side in ranks]
+        found = [place.get(number, -1) for place in places for number in range(len(rank))]
+        self.order = (*ranks[0], *ranks[1], *found)
+        self._offsets = (*itertools.accumulate([0, *map(len, sides), len(rank)]),)
 
     def _looked_up(self, table, number, order):
-        if order is None:
-            return number + self._offsets[table]
-        sizes = len(self.source.ids), len(self.target.ids), len(self.ranks)
-        return order[sum(sizes[:table]) + number]
+        number = number + self._offsets[table]
+        return number if order is None else order[number]
 
     def source_rank(self, position, order=None):
         """Return the rank of the device at a source position."""
@@ -69,3 +67,11 @@ class RankedPeers(Peers):
         """Return a count, or 0 for a position outside the mesh."""
         inside = self.within(position, side)
         return count * (jnp.int32(inside) if is_traced(inside) else inside)
+
+    def incoming_count(self, receiver):
+        """Return the number of pieces in a target shard, empty ones included."""
+        return self.counted(receiver, self.target, super().incoming_count(receiver))
+
+    def outgoing_count(self, me):
+        """Return the number of pieces that a source position may send."""
+        return self.counted(me, self.source, super().outgoing_count(me))

@@ -97,6 +97,7 @@ class PallasTpu(Backend):
         "pallas_call",
         "pallas_cuts",
         "pallas_elements",
+        "pallas_exchange",
         "pallas_flat",
         "pallas_in_two",
         "pallas_integers",

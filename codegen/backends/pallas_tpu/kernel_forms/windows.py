@@ -301,8 +301,8 @@ class WindowsText:
     """The context of the two kernels of the windows form. `starts`: for each dimension, the offset
     to subtract from a piece's tensor indices to get its place in the staging area; `block_at`: the
     indices of a block's first element; `chunks`: the number of chunks of the largest tile;
-    `visits`: the most parts that make up a block; `steps`: the most parts that make up a target
-    shard; `apart`: whether tiles are further apart in the staging area than in the target shard;
+    `visits`: the most parts that make up a block; `steps`: the most parts that make up the target
+    shard of this device; `apart`: whether tiles are further apart in the staging area than in the target shard;
     `slots`: the most chunks in flight."""
 
     moving: Moving
@@ -315,7 +315,7 @@ class WindowsText:
     block_at: str
     chunks: int
     visits: int
-    steps: int
+    steps: str
     nested: tuple[NestedDim, ...]
     apart: bool
     slots: int = SLOTS
@@ -328,6 +328,9 @@ class WindowsText:
     def of(form: Windows, exchange: Exchange, moving: Moving, program: ProgramText) -> WindowsText:
         places = (f"block[{form.view.index(axis)}][0]" for axis in range(len(form.view)))
         visits = math.prod(form.meet) * moving.pieces
+        steps, names = str(math.prod(form.blocks) * visits), moving.names
+        if not exchange.same_order:  # none if the device is outside the target mesh
+            steps = f"{names.peers}.counted(receiver, {names.target}, {steps})"
         dims = enumerate(exchange.source.dims)
         named = (field.name for field in fields(TilingText) if field.name != "more_rows")
         return WindowsText(
@@ -343,7 +346,7 @@ class WindowsText:
             block_at=", ".join(places),
             chunks=math.prod(form.chunks),
             visits=visits,
-            steps=math.prod(form.blocks) * visits,
+            steps=steps,
             nested=tuple(NestedDim(axis, dim.parts) for axis, dim in dims if not dim.is_flat),
             apart=any(dim.step for dim in form.dims),
         )
