@@ -40,6 +40,7 @@ class HostText:
 
     `axes`, `specs`, `padded`, `terms`: for source and target, the mesh axes with their sizes, the
     PartitionSpec, the padded global shape, and whether the array has a dimension of terms;
+    `padding`: the class that pads shards, if they need padding;
     `some_local`: whether any device already has part of its target shard; `starts`: whether a
     program may compute between the start and the end of the reshard; `buffers`: as in `Request`.
     """
@@ -49,6 +50,7 @@ class HostText:
     axes: tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
     specs: tuple[str, str]
     padded: tuple[str, str]
+    padding: str
     terms: tuple[bool, bool]
     some_local: bool
     communicates: bool
@@ -110,7 +112,7 @@ class HostText:
     def host_lines(self, request: Request, backend: str) -> list[str]:
         """Return the lines that assign the constant _HOST, the host object."""
         given = ["__name__", "SHAPE", "DTYPE", "_SOURCE", "_TARGET", "_PROGRAM"]
-        given += ["padding=Padding"] if self.is_padded else []
+        given += [f"padding={self.padding}"] if self.is_padded else []
         if has_operation(request):
             derivative = derivative_of(request, backend)
             named = ["__name__", *([f'"{derivative}"'] if derivative else [])]
@@ -120,7 +122,7 @@ class HostText:
     def calls(self, request: Request) -> dict[str, list[str]]:
         """Return the names that the host side uses, by support module."""
         found = {self.host_file: [self.class_name]}
-        found |= {"jax_padding": ["Padding"]} if self.is_padded else {}
+        found |= {PADDINGS[self.padding]: [self.padding]} if self.is_padded else {}
         found |= {"jax_operation": ["Operation"]} if has_operation(request) else {}
         return found
 
@@ -159,6 +161,7 @@ def host_text(plan: Plan, module: ModuleText, ends: Exchange | None = None) -> H
         axes=(tuple(axes_of(sides[0])), tuple(axes_of(sides[1]))),
         specs=(spec_of(sides[0]), spec_of(sides[1])),
         padded=(_padded(given.source), _padded(given.target)),
+        padding=padding_of((given.source, given.target)),
         terms=(bool(sides[0].unreduced), bool(sides[1].unreduced)),
         some_local=ends is None and moved < direct_of(plan).target_bytes,
         communicates=moved > 0,
@@ -168,6 +171,16 @@ def host_text(plan: Plan, module: ModuleText, ends: Exchange | None = None) -> H
 
 def _padded(layout: Layout) -> str:
     return repr(tuple(dim.parts * dim.size for dim in layout.dims))
+
+
+def padding_of(layouts: Iterable[Layout]) -> str:
+    """Return the support class that pads the shards of both sides of a module."""
+    flat = all(dim.is_flat for layout in layouts for dim in layout.dims)
+    return "Padding" if flat else "SlottedPadding"
+
+
+PADDINGS = {"Padding": "jax_padding", "SlottedPadding": "jax_slotted"}
+"""The support modules of the classes that pad shards."""
 
 
 def facts_of(plan: DirectPlan, *, combines: bool = True) -> tuple[str, ...]:

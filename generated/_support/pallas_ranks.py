@@ -27,7 +27,7 @@ class RankedPeers(Peers):
         ranks = [[rank[device_id] for device_id in side] for side in sides]
         if all(isinstance(side, range) for side in sides):  # consecutive: no table is needed
             source, target = (side[0] for side in ranks)
-            self._offsets = source, target, -source, -target
+            self._offsets: tuple[int, ...] = source, target, -source, -target
             return
         # Ranks by source position and by target position, then positions in the source mesh and in
         # the target mesh by rank, -1 for none.

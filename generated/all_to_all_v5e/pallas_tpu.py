@@ -66,7 +66,7 @@ from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_routed import Routed
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "bbba39899b66bfd2", __name__)
+require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

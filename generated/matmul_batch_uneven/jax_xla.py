@@ -45,13 +45,13 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
+from .._support.jax_extents import without_padding
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_matmul_gradient import MatmulGradient
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
-from .._support.jax_zeros import without_padding
 
-require("jax_xla", "8787a7934dcadb32", __name__)
+require("jax_xla", "41a9442229d6aa1e", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

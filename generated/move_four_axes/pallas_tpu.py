@@ -64,7 +64,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Dense, Thin
 
-require("pallas_tpu", "bbba39899b66bfd2", __name__)
+require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

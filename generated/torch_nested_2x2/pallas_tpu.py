@@ -49,7 +49,7 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.jax_padding import Padding
+from .._support.jax_slotted import SlottedPadding
 from .._support.pallas_integers import digits_of, far_apart, is_full, maximum, minimum
 from .._support.pallas_peers import div, each, multiple, rem, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
@@ -68,7 +68,7 @@ from .._support.pallas_windows import (
     within,
 )
 
-require("pallas_tpu", "bbba39899b66bfd2", __name__)
+require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -382,7 +382,7 @@ _PROGRAM = Windows(
 )
 
 
-_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, padding=Padding)
+_HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM, padding=SlottedPadding)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .boxes import not_run
+from .boxes import extents, not_run
 from .jax_meshes import apart, expect, not_mapped, over_devices, typed
 
 NO_COTANGENTS = (
@@ -108,10 +108,12 @@ class ArrayMatmul:
         y = self.product(a, b, interpret)
         if not self._short:
             return y
-        from .jax_zeros import extent_of, zeroed  # only if emitted with padding
+        from .jax_zeros import zeroed  # only if emitted with padding
+        from .ranks import at
 
-        me = lax.axis_index(self._axes)
-        return zeroed(y, self.out, self._short, extent_of(self.out, self.out, me))
+        shapes = [extents(self.out.box(position)) for position in range(len(self.out.ids))]
+        extent = at(np.array(shapes, np.int32), lax.axis_index(self._axes))
+        return zeroed(y, self.out, self._short, extent)
 
     def watched(self, multiply):
         """Return a product in a self-check: there are no kernels to watch."""

@@ -41,16 +41,17 @@ class Sharded:
         # A scalar moves as a vector of one element, so its box has one range.
         return extents(self.box(self.ids.index(device_id)))[: len(self.local)]
 
-    def fault(self, mesh):
+    def fault(self, mesh, whole=None):
         """Return a message about the first device whose box differs from its shard in JAX's own
-        sharding of an array without padding; "" if there is none."""
+        sharding; "" if there is none. `whole`: the shape without the padding at its end, if any."""
         shards = self.on(mesh).devices_indices_map(self.padded).values()
-        for axis, size in enumerate(self.padded):
+        for axis, (size, end) in enumerate(zip(self.padded, whole or self.padded, strict=True)):
             for position, shard in enumerate(shards):
-                found = self.box(position)[2 * axis : 2 * axis + 2]
-                low, high, _ = shard[axis].indices(size)
-                if found != (low, high):
-                    return self.misplaced(axis, position, found, (low, high))
+                low, high = self.box(position)[2 * axis : 2 * axis + 2]
+                found = min(low, high), high  # an empty range may begin beyond the tensor
+                wanted = tuple(min(each, end) for each in shard[axis].indices(size)[:2])
+                if found != wanted:
+                    return self.misplaced(axis, position, found, wanted)
         return ""
 
     def misplaced(self, axis, position, found, wanted):

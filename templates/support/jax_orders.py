@@ -62,36 +62,27 @@ class TwoOrders(OneOrder):
 
     def meshes(self, mesh, target_mesh):
         """Return the meshes of both sides. Raises ValueError or TypeError for wrong meshes."""
-        source = self.source.mesh(mesh)
-        target = self.target.mesh(self._target_mesh(mesh, target_mesh))
+        source, ids = self.source.mesh(mesh), self.target.ids
+        if target_mesh is None:
+            by_id = dict(zip(self.source.ids, mesh.devices.flat, strict=True))
+            if not by_id.keys() >= {*ids}:
+                raise ValueError(
+                    f"target_mesh: got None, expected a mesh with the axes {dict(self.target.axes)}"
+                    ", because the source mesh lacks some of the target's devices"
+                )
+            target_mesh = self.target.mesh_of([by_id[device_id] for device_id in ids])
+        target = self.target.mesh(target_mesh)
         self.devices_by_rank(source, target)
         return source, target
-
-    def _target_mesh(self, mesh, target_mesh):
-        if target_mesh is not None:
-            return target_mesh
-        ids = self.source.ids
-        if not set(self.target.ids) <= set(ids):
-            raise ValueError(
-                f"target_mesh: got None, expected a mesh with the axes {dict(self.target.axes)}, "
-                "because the source mesh lacks some of the target's devices"
-            )
-        devices = [mesh.devices.flat[ids.index(device_id)] for device_id in self.target.ids]
-        return self.target.mesh_of(devices)
 
     def devices_by_rank(self, source, target):
         """Return the devices of both meshes in ascending order of logical id. Raises ValueError if
         an id names two devices, or a device has two ids."""
-        by_id: dict = dict(zip(self.source.ids, source.devices.flat, strict=True))
-        for device_id, device in zip(self.target.ids, target.devices.flat, strict=True):
-            if by_id.setdefault(device_id, device) != device:
-                raise ValueError(
-                    f"logical id {device_id}: got {by_id[device_id]} in the source mesh and "
-                    f"{device} in the target mesh, expected the same device"
-                )
-        ids: dict = {}
-        for device_id, device in by_id.items():
-            if ids.setdefault(device, device_id) != device_id:
-                both = f"{device} for both logical ids {ids[device]} and {device_id}"
-                raise ValueError(f"target_mesh: got {both}, expected two devices")
+        sides = (self.source.ids, [*source.devices.flat]), (self.target.ids, [*target.devices.flat])
+        pairs = {pair for side in sides for pair in zip(*side, strict=True)}
+        by_id = dict(pairs)
+        if not len(pairs) == len(by_id) == len({*by_id.values()}):
+            from .jax_confused import refuse_confused  # only if ids and devices do not match
+
+            refuse_confused(*sides)
         return [by_id[device_id] for device_id in sorted(by_id)]

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 from shardwright.codegen.backends.jax_host import (
     LIBRARIES,
+    PADDINGS,
     axes_of,
     imports_of,
     library_lines,
+    padding_of,
     short_dims,
     spec_of,
 )
@@ -87,15 +89,16 @@ def matmul_text(
     steps = replace(steps, carried=product.carried)
     uses = steps.uses | product.uses
     module, host = kind.host
-    calls = {"jax_meshes": ["Sharded"], "jax_zeros": [*product.calls]}
+    calls = {"jax_meshes": ["Sharded"], "jax_extents": [*product.calls]}
     calls |= {name: [*names] for name, names in called_by_steps(uses).items()}
     for name, imported in ((module, host), *product.imports):
         calls.setdefault(name, []).append(imported)
     if backward:
         calls["jax_matmul_gradient"] = ["MatmulGradient"]
     is_padded = any(_padded(layouts[side]) != matmul.shape(side) for side in SIDES)
-    if is_padded:
-        calls["jax_padding"] = ["Padding"]
+    padding = padding_of(layouts.values()) if is_padded else ""
+    if padding:
+        calls[PADDINGS[padding]] = [padding]
     short = _short(steps, layouts["out"])
     return MatmulText(
         backend=kind.backend,
@@ -114,7 +117,7 @@ def matmul_text(
         ),
         given=kind.given,
         body=(*_body(plan, steps, product.lines),),
-        host_lines=_host_lines(host, short, is_padded, backward, product.settings),
+        host_lines=_host_lines(host, short, padding, backward, product.settings),
     )
 
 
@@ -227,7 +230,7 @@ def _step_lines(step: MatmulStep) -> list[str]:
 def _host_lines(
     host: str,
     short: tuple[int, ...],
-    is_padded: bool,
+    padding: str,
     backward: tuple[str, ...],
     settings: tuple[str, ...],
 ) -> tuple[str, ...]:
@@ -238,7 +241,7 @@ def _host_lines(
         "(_LHS, _RHS, _OUT)",
     ]
     given += ["_multiply", "AXES", *([f"short={short!r}"] if short else [])]
-    given += ["padding=Padding"] if is_padded else []
+    given += [f"padding={padding}"] if padding else []
     if backward:
         modules = f"({', '.join(map(quoted, backward))})"
         given.append(f"backward=MatmulGradient(__name__, {modules})")

@@ -23,7 +23,7 @@ from shardwright.ir.multiplication import Multiplication
 class ProductText:
     """Statements that compute `c` from `a` and `b`, and what they depend on.
 
-    `calls`: the functions of `jax_zeros` that they call; `uses`: the other names that they use;
+    `calls`: the functions of `jax_extents` that they call; `uses`: the other names that they use;
     `facts`: docstring lines about them; `made`: the lines of the constants that they read;
     `imports`: additional imports as (support module, name); `settings`: additional arguments of the
     host object; `carried`: the bytes that a device receives in a loop that pads parts.

@@ -244,7 +244,11 @@ def _text(
     program = ["_exchange", "AXES"]
     if short:
         transport = _zeroed(transport, short)
-        calls["jax_zeros"] = ["extent_of", "zeroed"]
+        calls["jax_extents"] = ["extent_of"]
+        if transport.moves:
+            calls["jax_zeros"] = ["zeroed"]
+        else:
+            calls["jax_extents"].append("zeroed_everywhere")
     if any(host.terms):
         program.append(f"terms={_terms(request.plan)}")
         calls["jax_terms"] = ["Terms"]
@@ -283,9 +287,10 @@ def _text(
 
 def _zeroed(transport: Transport, short: tuple[int, ...]) -> Transport:
     extent = "extent = extent_of(_SOURCE, _TARGET, lax.axis_index(AXES))"
-    given = ["y", "_TARGET", repr(short), "extent"]
-    given += [] if transport.moves else ["everywhere=True"]
-    lines = (*transport.lines, extent, *called("y = zeroed", given, indents=1))
+    zeroed, given = "zeroed_everywhere", ["y", repr(short), "extent"]
+    if transport.moves:
+        zeroed, given = "zeroed", ["y", "_TARGET", repr(short), "extent"]
+    lines = (*transport.lines, extent, *called(f"y = {zeroed}", given, indents=1))
     return replace(transport, lines=lines, libraries=transport.libraries | {"lax"})
 
 

@@ -80,6 +80,7 @@ class PallasTpu(Backend):
         "exchanges",
         "jax_axes",
         "jax_bits",
+        "jax_confused",
         "jax_explicit",
         "jax_host",
         "jax_meshes",
@@ -122,6 +123,7 @@ class PallasTpu(Backend):
     )
     matmul_support = (
         "jax_drawn",
+        "jax_extents",
         "jax_matmul",
         "jax_matmul_gradient",
         "pallas_blocked",

@@ -239,7 +239,7 @@ FAULTS = {
     "other places": ("= box.read, box.write", "= box.write, box.read"),
     "other shapes": ("window = tuple(map(max,", "window = tuple(map(min,"),
     "a round less": ("for key in sorted(rounds)]", "for key in sorted(rounds)[:-1]]"),
-    "padding": ("along < extent[axis]", "along <= extent[axis]"),
+    "padding": ("end = jnp.where(along < ", "end = jnp.where(along <= "),
     "another sender": ("_TARGET, senders,", "_TARGET, lambda p: senders(7 - p),"),
 }
 

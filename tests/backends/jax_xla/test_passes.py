@@ -46,8 +46,8 @@ def test_padding_that_a_module_makes_is_not_made_zero() -> None:
     whole = of_cube((5, 7, 11), "[{}, {}, {}]", '[{}, {"x", "z"}, {"y"}]')
     split = of_cube((5, 7, 11), '[{}, {"x"}, {}]', '[{}, {"x", "z"}, {"y"}]')
     texts = [parts(plan(r), "jax_xla", "c", single_file=True)[0].text for r in (whole, split)]
-    assert "    y = zeroed(" not in texts[0]
-    assert "    y = zeroed(y, _TARGET, (1,), extent" in texts[1]
+    assert "    y = zeroed" not in texts[0]
+    assert "    y = zeroed_everywhere(y, (1,), extent)" in texts[1]
 
 
 def test_one_collective_stands_for_many_rounds() -> None:

@@ -302,8 +302,8 @@ class WindowsText:
     to subtract from a piece's tensor indices to get its place in the staging area; `block_at`: the
     indices of a block's first element; `chunks`: the number of chunks of the largest tile;
     `visits`: the most parts that make up a block; `steps`: the most parts that make up the target
-    shard of this device; `apart`: whether tiles are further apart in the staging area than in the target shard;
-    `slots`: the most chunks in flight."""
+    shard of this device; `apart`: whether tiles are further apart in the staging area than in the
+    target shard; `slots`: the most chunks in flight."""
 
     moving: Moving
     program: ProgramText
