@@ -20,7 +20,7 @@ from bench.reasons import busiest
 from bench.reshards import corpus, random_reshards
 from bench.verdicts import asked
 from shardwright.codegen import registry
-from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import choices, preferred
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.moves.compare import why_not_xla
 from shardwright.codegen.moves.network.flows import flows
@@ -201,7 +201,7 @@ def turned() -> Iterator[str]:
             load = network.total(flows(made.exchange, made.reshard.itemsize)).nbytes.max()
             carried = together(stages, network)
             straight = best.straight or 0.0
-            taken = "turned" if cheapest(every).straight is not None else "direct"
+            taken = "turned" if preferred(every).straight is not None else "direct"
             times = [f"{1e6 * each:.0f}" for each in (straight, seconds)]
             before, took = BEFORE_TURNED[name, topology]
             cells = [name, topology, *_mib(float(load), carried), f"{before:.2f}", *times]

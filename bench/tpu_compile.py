@@ -18,7 +18,7 @@ from rich.table import Table
 import shardwright as sw
 from bench.reshards import corpus, random_reshard, random_reshards
 from shardwright.codegen.backends.pallas_tpu.figures import Figures
-from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices, preferred
 from shardwright.codegen.cli.tables import console
 from shardwright.codegen.operations.bundles.compile import compile_bundles
 from shardwright.codegen.operations.compile import CompileReport, TpuCode
@@ -121,7 +121,7 @@ def large(count: int) -> list[FormChoice]:
 
 def chosen(plan: sw.Plan) -> FormChoice:
     """Return the form that the generator chooses for a plan."""
-    return cheapest(plan.once(choices))
+    return preferred(plan.once(choices))
 
 
 _FIGURES = (

@@ -20,8 +20,9 @@ if TYPE_CHECKING:  # reshards and matmuls must not load programs
     from shardwright.codegen.partition.partitioned import Partitioned
 
 Row = tuple[str, ...]
-Table = tuple[str, tuple[Row, tuple[Row, ...]]]
-"""A table for the review page: its title, and its heading with its rows."""
+Table = tuple[str, tuple[Row, tuple[Row, ...]], str]
+"""A table for the review page: its title, its heading with its rows, and a sentence under it, which
+may be empty."""
 
 
 @dataclass(frozen=True)

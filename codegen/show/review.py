@@ -7,7 +7,7 @@ fact appears once; `shardwright show` prints derivation, proof and text pictures
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from shardwright.codegen.hardware.presets import idle_text, name_of, topology_of
 from shardwright.codegen.show.steps import STEP_HEADINGS, choice_lines, step_rows
@@ -30,7 +30,7 @@ WIDTH = 80
 
 RINGS = "rings.svg"
 """The file name of the picture of rings in a bundle."""
-Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]]]]
+Tables = Iterable[tuple[str, tuple[Row, tuple[Row, ...]], str]]
 
 
 def review_page(
@@ -44,10 +44,10 @@ def review_page(
 ) -> str:
     """Return a bundle's README.md as deterministic text.
 
-    `tables`: the backends' tables, each a title with a heading and rows. `backward`: the files of
-    the reverse reshard, which derivatives need. `takes`: lines on the calls, stages, seconds and
-    features of modules, and the comparison with peers. `rings`: whether there is a picture of
-    rings.
+    `tables`: the backends' tables, each a title, a heading with rows, and a sentence under it or
+    "". `backward`: the files of the reverse reshard, which derivatives need. `takes`: lines on the
+    calls, stages, seconds and features of modules, and the comparison with peers. `rings`: whether
+    there is a picture of rings.
     """
     sections = (
         f"# {name}",
@@ -59,12 +59,18 @@ def review_page(
         *(_steps(plan) if isinstance(plan, SteppedPlan) else _exchanged(plan)),
         "![The source shards, the target shards, and the tiles they share](reshard.svg)",
         *((f"![The parts that travel round rings, step by step]({RINGS})",) if rings else ()),
-        *(text for title, rows in tables for text in (f"## {title}", _markdown(*rows))),
+        *(text for table in tables for text in _table(*table)),
         "## Emit and check",
         *_backward(backward),
         commands_text(name, command),
     )
     return "\n\n".join(sections) + "\n"
+
+
+def _table(title: str, rows: tuple[Row, tuple[Row, ...]], note: str) -> Iterator[str]:
+    yield from (f"## {title}", _markdown(*rows))
+    if note:
+        yield _paragraph(note)
 
 
 def calls_of(plan: Plan) -> dict[str, str]:

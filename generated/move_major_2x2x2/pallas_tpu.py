@@ -21,11 +21,11 @@ All devices together receive 12.
     6       [2, 4) x [2, 3)  [3, 4) x [0, 2)  [3, 4) x [0, 1) from 4, [3, 4) x [1, 2) from 5
     7       [2, 4) x [3, 4)  [3, 4) x [2, 4)  [3, 4) x [2, 3) from 6
 
-Form: windows; chunks of tiles are shifted in VMEM into a staging area, and assembled from there.
-The wire carries 1024.000 times the bytes of the tiles.
-The busiest device receives 2,048 bytes, padding included.
-HBM traffic is 1664.50 times the least possible.
-The staging area has 2,048 bytes of HBM; kernels use 385,024 of VMEM.
+Form: slots; XLA packs thin tiles densely into slots, and unpacks them.
+The wire carries 512.000 times the bytes of the tiles.
+The busiest device receives 1,024 bytes, padding included.
+HBM traffic is 2304.00 times the least possible.
+The staging area has 2,048 bytes of HBM.
 
 Emitted by
     shardwright emit --mesh x=2,y=2,z=2 --shape 4x4 --dtype int8 --source '[{"x"}, {"y", "z"}]' --target '[{"x", "y"}, {"z"}]' --name move_major_2x2x2
@@ -39,8 +39,6 @@ if __name__ == "__main__":  # one spare device, for the interpreter
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=9")
 
-import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -50,23 +48,9 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_integers import digits_of, far_apart, is_full, maximum, minimum
-from .._support.pallas_peers import div, each, multiple, rem, remote_copy, signal, wait_for
-from .._support.pallas_pieces import Forms, Peers
-from .._support.pallas_shifts import fill, merge
-from .._support.pallas_windows import (
-    Chunk,
-    Part,
-    Tiling,
-    Windows,
-    cut,
-    floor_to,
-    in_int32,
-    moved_by,
-    units_at,
-    units_of,
-    within,
-)
+from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal, wait_for
+from .._support.pallas_permuted import Permuted
+from .._support.pallas_thin import Dense, Thin
 
 require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
 
@@ -85,18 +69,8 @@ SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "1dfc569fb6345f96"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 2), ("z", 2))
 PADDED_SOURCE_SHAPE = PADDED_TARGET_SHAPE = SHAPE
-WIRE_BYTES = 2048  # received by the busiest device, padding included
+WIRE_BYTES = 1024  # received by the busiest device, padding included
 COLLECTIVE_ID = 700
-
-
-def source_shard(position):
-    """Index of the source shard, per dimension, at a position of the source mesh."""
-    return div(position, 4), rem(position, 4)
-
-
-def target_shard(position):
-    """Index of the target shard, per dimension, at a position of the target mesh."""
-    return div(position, 2), rem(position, 2)
 
 
 def source_box(position):
@@ -113,245 +87,78 @@ def target_box(position):
     return lo0, lo0 + 1, lo1, lo1 + 2
 
 
-def tile(a0, a1, b0, b1):
-    """Tensor range shared by a source shard and a target shard; empty where low >= high."""
-    source_lo0 = a0 * 2
-    target_lo1 = b1 * 2
-    return (
-        maximum(source_lo0, b0),
-        minimum(source_lo0 + 2, b0 + 1),
-        maximum(a1, target_lo1),
-        minimum(a1 + 1, target_lo1 + 2),
-    )
-
-
-def senders(position):
-    """First and count, per dimension, of the source shards that meet a target shard."""
-    first0 = div(position, 4)
-    first1 = rem(position, 2) * 2
-    return first0, 1, first1, 2
-
-
-def receivers(position):
-    """First and count, per dimension, of the target shards that meet a source shard."""
-    first0 = div(position, 4) * 2
-    first1 = rem(div(position, 2), 2)
-    return first0, 2, first1, 1
-
-
-def target_position(b0, b1, replica):
-    """Position, in the target mesh, of a replica of a target shard."""
+def receiver(sender, number):
+    """The device that the tile of a number of a source shard goes to."""
+    b0 = div(sender, 4) * 2 + rem(div(sender, 2) + number, 2)
+    b1 = rem(div(sender, 2), 2)
     return b0 * 2 + b1
 
 
-def holder(a0, a1, receiver):
-    """Position, in the source mesh, of the holder that sends a piece of a tile to a receiver."""
-    return a0 * 4 + a1
-
-
-def source_at(i0, i1):
-    """Index of the source shard, per dimension, that holds an element of the tensor."""
-    return div(i0, 2), i1
+def sender(receiver, number):
+    """The device that the tile of a number of a target shard comes from."""
+    return div(receiver, 4) * 4 + rem(receiver, 2) * 2 + number
 
 
 _SOURCE = Sharded(SOURCE_IDS, source_box, PADDED_SOURCE_SHAPE, SOURCE_AXES, P("x", ("y", "z")))
 _TARGET = Sharded(TARGET_IDS, target_box, PADDED_TARGET_SHAPE, TARGET_AXES, P(("x", "y"), "z"))
-PEERS = Peers(
-    _SOURCE,
-    _TARGET,
-    Forms(source_shard, target_shard, tile, senders, receivers, target_position, holder),
-)
+PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 
 
-# Tiles start and end anywhere: they travel in chunks, each shifted, into a staging area.
-# Every block of the target shard is assembled from there.
-TILING = Tiling(
-    unit=(8, 128),  # the extents of a memory tile
-    chunk=(32, 128),  # whole units that hold the widest tile, 1 x 1, or a part of it
-    window=(64, 256),  # of VMEM: a chunk, plus a unit if the chunk may begin inside one
-    blocks=(1, 1),  # ceil(target shard of 1 x 2 / chunk)
-    meet=(1, 2),  # the maximum number of source shards that intersect a block
-    chunks=(1, 1),  # ceil(widest tile of 1 x 1 / chunk)
-    stage=(8, 256),  # tiles are placed as in the target shard, each at a whole unit
-    rolled=(0, 1),  # the dimensions along which chunks are shifted
-    more_rows=6,  # memory of fewer rows is tiled differently
-)
+TILE = (1, 1)  # the extents of every tile
+# A slot: granules of 512 bytes, ceil(1 / 512).
+SLOT = (1, 4, 128)
+# The order of pushes, the device's own tile first, which spreads them over the links.
+ROUNDS = (0, 1)
 
 
-def _viewed(box):
-    """Return the ranges of a tensor box, in kernel order."""
-    return [box[2 * axis : 2 * axis + 2] for axis in (0, 1)]
+def in_source(peer):
+    """Return the start, in a source shard, of the tile for a device."""
+    return (rem(div(peer, 2), 2), 0)
 
 
-def _staged(receiver, shard, piece, box):
-    """Return the offset to subtract from a piece's tensor indices to get its place in the staging
-    area of its receiver: there it is placed as in the target shard, starting at a whole unit."""
-    whole = target_box(receiver)
-    met = senders(receiver)  # one more unit for each earlier piece from these
-    return [
-        box[0] - floor_to(box[0] - whole[0], 8),
-        box[2] - floor_to(box[2] - whole[2], 128) - (shard[1] - met[2]) * 128,
-    ]
+def in_target(me):
+    """Return the start, in a target shard, of the tile from a device."""
+    return (0, rem(me, 2))
 
 
-def _push_kernel(order, x, stage, windows, chunks, sizes, read, sent, received):
-    """Push this device's tiles into the staging areas of their receivers, a chunk of each in turn,
-    so that all links are busy.
+def _kernel(x, y, sent, received):
+    """Push this device's slots, x, to the slots of their receivers, y: slot n has tile n.
 
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
-    windows, chunks: two windows and 6 chunks, in VMEM; sizes: the chunks' sizes, in SMEM; DMA
-    semaphores: `read` for each window, `sent` for each chunk, `received` for all arrivals in the
-    staging area.
+    DMA semaphores: `sent` counts bytes leaving x, `received` bytes arriving in y.
     """
-    me, receiver = PEERS.here(order)
+    me = lax.axis_index(("x", "y", "z"))
+    there = rem(me, 2)  # the index of its tiles at their receivers
     barrier = pltpu.get_barrier_semaphore()
 
-    def tell(number):  # from here on a piece's sender may write to this device
-        piece = PEERS.incoming(receiver, me, number)
-        pl.when(piece.moves)(lambda: signal(barrier, PEERS.source_rank(piece.peer, order)))
+    def tell(number):  # its senders may write to y from here on
+        peer = sender(me, number)
+        pl.when(peer != me)(lambda: signal(barrier, peer))
 
     def hear(number):
-        piece = PEERS.outgoing(me, number, order)
-        pl.when(piece.moves)(lambda: pl.semaphore_wait(barrier, 1))  # 1 for each piece to send
+        peer = receiver(me, number)
+        pl.when(peer != me)(lambda: pl.semaphore_wait(barrier, 1))  # 1 from each receiver
 
-    each(PEERS.incoming_count(receiver), tell)
-    each(PEERS.outgoing_count(me), hear)
+    def push(number):
+        peer = receiver(me, number)
+        read, write = x.at[operand(number)], y.at[operand(there)]
+        pl.when(peer != me)(lambda: remote_copy(read, write, sent, received, peer).start())
+        pl.when(peer == me)(lambda: pltpu.make_async_copy(read, write, received).start())
 
-    own = [low for low, _ in _viewed(source_box(me))]
-    count = PEERS.outgoing_count(me)
-    steps, pieces = count * 1, maximum(count, 1)
+    def leave(number):
+        sends = receiver(me, number) != me
+        pl.when(sends)(lambda: wait_for(x.at[operand(0)], sent))  # 512 bytes of each push
 
-    def chunk_of(step):
-        piece = PEERS.outgoing(me, far_apart(rem(step, pieces), pieces), order)
-        ranges, number = _viewed(piece.box), div(step, pieces)
-        chunk = cut(ranges, number, TILING.chunks, TILING.chunk)
-        sends = piece.moves & (step < steps) & is_full(chunk)
-        origin = _staged(piece.peer, source_shard(me), piece.piece, piece.box)
-        return in_int32(Chunk(sends, piece.peer, origin, chunk))
-
-    def fetch(turn, units):
-        window = within(windows, turn, [size for _, size in units])
-        return pltpu.make_async_copy(units_at(x, units), window, read.at[turn])
-
-    def leave(slot):
-        held = [sizes[slot * 2 + axis] for axis in range(2)]
-        held = [multiple(size, unit) for size, unit in zip(held, TILING.unit, strict=True)]
-        wait_for(within(chunks, slot, held, slots=6), sent.at[slot])  # sent by `push`
-
-    def push(slot, chunk):
-        units = units_of(chunk.box, chunk.origin, TILING.unit)
-        for axis, (_, size) in enumerate(units):
-            sizes[slot * 2 + axis] = jnp.int32(size)
-        packed = within(chunks, slot, [size for _, size in units], slots=6)
-        device = PEERS.target_rank(chunk.receiver, order)
-        remote_copy(packed, units_at(stage, units), sent.at[slot], received, device).start()
-
-    def advance(step, found):
-        # One chunk (`coming`) is read while the previous one (`now`) is shifted and, once its slot
-        # is free, sent. `passed`: the number of chunks sent so far.
-        now, passed = found
-        coming, slot, turn = chunk_of(step), rem(passed, 6), rem(step + 1, 2)
-        next_units = units_of(coming.box, own, TILING.unit)
-        pl.when(coming.sends > 0)(lambda: fetch(1 - turn, next_units).start())
-
-        @pl.when(now.sends > 0)
-        def shift():
-            units = units_of(now.box, own, TILING.unit)
-            fetch(turn, units).wait()  # the copy of these units, started in the previous step
-            pl.when(passed >= 6)(lambda: leave(slot))
-            window = within(windows, turn, TILING.window)
-            chunk = within(chunks, slot, TILING.chunk, slots=6)
-            fill(window, chunk, moved_by(own, units, now.box), TILING.rolled)
-            push(slot, now)
-
-        return coming, passed + now.sends
-
-    def arrive(number):
-        piece = PEERS.incoming(receiver, me, number)
-        origin = _staged(receiver, piece.shard, piece.piece, piece.box)
-        units = units_of(_viewed(piece.box), origin, TILING.unit)
-        pl.when(piece.moves)(lambda: wait_for(units_at(stage, units), received))  # all its chunks
-
-    nothing = in_int32(Chunk(0, 0, [0] * 2, [(0, 0)] * 2))
-    stages = jnp.int32(steps + 1)  # the last chunk is sent a step after it is read
-    _, passed = lax.fori_loop(np.int32(0), stages, advance, (nothing, np.int32(0)))
-    each(minimum(passed, 6), leave)
-    each(PEERS.incoming_count(receiver), arrive)
+    each(2, tell)
+    each(2, hear)
+    for number in ROUNDS:
+        push(number)
+    wait_for(y, received)  # 1,024 bytes: its tiles, pushed by others or kept here
+    each(2, leave)
 
 
-def _part_of(step, me, receiver):
-    """Return part `step` of the target shard, counted over its blocks, 2 per block."""
-    box = _viewed(target_box(receiver))
-    block = cut(box, div(step, 2), TILING.blocks, TILING.chunk)
-    digits = digits_of(div(step, 1), TILING.meet)
-    first, piece = source_at(block[0][0], block[1][0]), rem(step, 1)
-    shard = tuple(a + b for a, b in zip(first, digits, strict=True))
-    tile = PEERS.tile(shard, target_shard(receiver), piece)
-    ends = zip(_viewed(tile), block, strict=True)
-    part = [(maximum(a, c), minimum(b, d)) for (a, b), (c, d) in ends]
-    comes = (step < 2) & is_full(part)
-    here = PEERS.holds(me, shard)
-    origin = [low for low, _ in _viewed(source_box(me))]
-    origins = zip(origin, _staged(receiver, shard, piece, tile), strict=True)
-    origin = [jnp.where(here, jnp.int32(own), jnp.int32(staged)) for own, staged in origins]
-    return in_int32(Part(comes, here, origin, part, block))
-
-
-def _unpack_kernel(order, x, stage, y, windows, read):
-    """Assemble a block of the target shard, y, from the tiles that intersect it.
-
-    order: a table of ranks, or None; x, stage: the source shard and the staging area, in HBM;
-    two windows in VMEM; read: a DMA semaphore for each.
-    """
-    me, receiver = PEERS.here(order)
-    number = np.int32(0)
-    for axis, count in enumerate(TILING.blocks):
-        number = number * count + pl.program_id(axis)
-    begin = number * 2
-
-    def fetch(turn, part, ref):  # the copy of a part from either array
-        units = units_of(part.box, part.origin, TILING.unit)
-        places = [low - start for (low, _), (start, _) in zip(part.box, part.block, strict=True)]
-        window = within(windows, turn, [size for _, size in units], places)
-        return pltpu.make_async_copy(units_at(ref, units), window, read.at[turn])
-
-    def advance(number, now):
-        # A part is read (`coming`) while the previous one (`now`) is written to its place. The
-        # previous block has started the read of this block's first part.
-        coming = _part_of(begin + number, me, receiver)
-        turn = rem(begin + number, 2)
-        begins = coming.comes * jnp.int32((number > 0) | (begin == 0))
-        pl.when(begins & coming.here > 0)(lambda: fetch(turn, coming, x).start())
-        pl.when(begins & (1 - coming.here) > 0)(lambda: fetch(turn, coming, stage).start())
-        # The copy of these units, started in the previous step.
-        pl.when(now.comes & now.here > 0)(lambda: fetch(1 - turn, now, x).wait())
-        pl.when(now.comes & (1 - now.here) > 0)(lambda: fetch(1 - turn, now, stage).wait())
-
-        @pl.when(now.comes > 0)
-        def put():
-            units = units_of(now.box, now.origin, TILING.unit)
-            window = within(windows, 1 - turn, TILING.window)
-            by = moved_by(now.origin, units, now.block)
-            merge(window, y, by, now.box, now.block, TILING.rolled)
-
-        return coming
-
-    y[...] = jnp.zeros(y.shape, y.dtype)
-    nothing = [(0, 0)] * 2
-    nothing = in_int32(Part(0, 0, [0] * 2, nothing, nothing))
-    lax.fori_loop(np.int32(0), jnp.int32(3), advance, nothing)
-
-
-_PROGRAM = Windows(
-    _unpack_kernel,
-    PEERS,
-    (0, 1),
-    TILING,
-    _push_kernel,
-    collective_id=COLLECTIVE_ID,
+_PROGRAM = Thin(
+    _kernel, PEERS, Dense(SLOT, TILE), in_source, in_target, collective_id=COLLECTIVE_ID
 )
-
-
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

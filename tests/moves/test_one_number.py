@@ -1,4 +1,5 @@
-"""Of any candidates the one of the fewest predicted seconds is chosen, and no other measure is."""
+"""Of any candidates the one of the fewest predicted seconds is chosen, and no other measure is;
+but among forms of the TPU kernel that are about as fast, lines of code decide."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import shardwright as sw
 from bench.matmul_loops import matmul_shapes
 from bench.reshards import random_reshard
 from shardwright.codegen import registry
-from shardwright.codegen.backends.pallas_tpu.strategy import choices
+from shardwright.codegen.backends.pallas_tpu.strategy import MARGIN, choices, preferred
 from shardwright.codegen.call.choice import topology_on, way_of
 from shardwright.codegen.moves.direct import plan_direct
 from shardwright.codegen.moves.matmul.plan import _Search, plan_matmul
@@ -34,12 +35,14 @@ SEEDS = range(4)
 @pytest.mark.parametrize("topology", SLICES)
 @pytest.mark.parametrize("seed", [0, 1, *slow(2, 4)])
 def test_of_forms(seed: int, topology: str) -> None:
-    """What a page says of a kernel is the least of what its forms take."""
+    """What a page says of a kernel is what its form takes, which is little more than the least."""
     made = direct_of(sw.plan(random_reshard(seed), "direct", topology=topology))
     taken = cost_of(
         registry.backend("pallas_tpu").timeline(made), network_of(made.reshard, topology)
     )
-    assert taken.seconds == min(each.seconds for each in made.once(choices))
+    every = made.once(choices)
+    assert taken.seconds == preferred(every).seconds
+    assert taken.seconds <= (1 + MARGIN) * min(each.seconds for each in every)
 
 
 @pytest.mark.parametrize(

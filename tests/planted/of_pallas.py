@@ -36,13 +36,20 @@ PALLAS = {
         "signal(barrier, PEERS.source_rank(", "signal(barrier, PEERS.target_rank(", "",
     ),
     "tiles that share a place in the staging area": _pallas(
-        "turn", "pallas_tpu.py", " - (shard[0] - met[0]) * 128", "", "",
+        "wide", "pallas_tpu.py", " - (shard[0] - met[0]) * 8", "", "",
     ),
     "chunks that are no whole units": _pallas(
-        "turn", "pallas_tpu.py", "    chunk=(8, 128),", "    chunk=(1, 128),", "",
+        "wide", "pallas_tpu.py", "    chunk=(24, 256),", "    chunk=(20, 256),", "",
     ),
     "a staging area too small": _pallas(
-        "turn", "pallas_tpu.py", "    stage=(8, 384),", "    stage=(8, 128),", "",
+        "wide", "pallas_tpu.py", "    stage=(80, 256),", "    stage=(64, 256),", "",
+    ),
+    "tiles that share a slot": _pallas(
+        "turn", "pallas_tpu.py",
+        "there = slot_number(source_shard(me),", "there = slot_number(piece.shard,", "",
+    ),
+    "a slot without its last granule": _pallas(
+        "turn", "pallas_tpu.py", "div(size + 127, 128)", "div(size, 128)", "",
     ),
     "a term left out of a sum": _pallas(
         "summed", "pallas_terms.py",

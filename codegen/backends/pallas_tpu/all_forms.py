@@ -18,7 +18,7 @@ def _found() -> tuple[type[Form], ...]:
 
 
 FORMS = _found()
-"""The forms that can move an exchange. Of equally cheap ones, the first is chosen."""
+"""The forms that can move an exchange. The first takes a reviewer the fewest lines to read."""
 
 FACTS = {facts.name: facts for facts in (*(form.facts for form in FORMS), RINGS)}
 """The facts of every form, by the name that programs state. `timeline.py` chooses rings."""

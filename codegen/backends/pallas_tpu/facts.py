@@ -31,11 +31,12 @@ class Kernels:
 @dataclass(frozen=True)
 class FormFacts:
     """The facts of a kernel form. `name`: the name that its programs state as `form`; `rank`: its
-    place among the forms, of which the first is chosen if they are equally cheap; `does`: its
-    description, for a module's docstring; `buffers`: see `Buffers`; `support`: the support modules
-    that only its kernels need; `in_place`: whether kernels read source shards and write target
-    shards, without packing and staging; `forwards`: whether devices forward data of other devices;
-    `spreads`: whether whole source shards travel."""
+    place among the forms by the lines of code that a reviewer of a module reads, support included:
+    the first has the fewest; `does`: its description, for a module's docstring; `buffers`: see
+    `Buffers`; `support`: the support modules that only its kernels need; `in_place`: whether
+    kernels read source shards and write target shards, without packing and staging; `forwards`:
+    whether devices forward data of other devices; `spreads`: whether whole source shards
+    travel."""
 
     name: str
     rank: int

@@ -18,9 +18,9 @@ from shardwright.codegen.backends.pallas_tpu.ring import RingForm, ring_facts
 from shardwright.codegen.backends.pallas_tpu.ring_text import ring_text
 from shardwright.codegen.backends.pallas_tpu.strategy import (
     FormChoice,
-    cheapest,
     choices,
     form_facts,
+    preferred,
 )
 from shardwright.codegen.backends.pallas_tpu.terms import (
     CARRIER,
@@ -56,14 +56,14 @@ def exchanges_of(plan: Plan) -> tuple[DirectPlan, ...]:
 
 
 def choice_of(plan: DirectPlan) -> FormChoice:
-    """Return the cheapest form of a plan's kernel. Raises InternalError if its proof fails."""
+    """Return the form of a plan's kernel. Raises InternalError if its proof fails."""
     return checked(plan)
 
 
 def checked(plan: DirectPlan, like: Form | None = None) -> FormChoice:
-    """Return the cheapest form of a plan's kernel, of the same kind as `like` if there is one.
+    """Return the form of a plan's kernel, of the same kind as `like` if there is one.
     Raises InternalError if its proof fails."""
-    choice = cheapest(plan.once(choices), like)
+    choice = preferred(plan.once(choices), like)
     choice.form.prove(moved(plan))
     return choice
 

@@ -6,17 +6,25 @@ from collections.abc import Iterator
 
 from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.ring import RingForm
-from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import (
+    MARGIN,
+    FormChoice,
+    choices,
+    fastest,
+    preferred,
+)
 from shardwright.codegen.backends.pallas_tpu.timeline import rings_of
 from shardwright.ir.plan import DirectPlan, Plan
 
 TITLE = "Forms of the TPU kernel"
+SLOWER = f"The chosen form has the fewest lines of those within {MARGIN:.0%} of the fastest."
+"""The sentence under the table if a chosen form is not the fastest."""
 Row = tuple[str, ...]
 
 
-def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
-    """Return the table of forms that can move a plan's tiles, as its title, its headings and its
-    rows.
+def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]], str]:
+    """Return the table of forms that can move a plan's tiles, as its title, its headings with its
+    rows, and a sentence if a chosen form is not the fastest.
 
     Each form has one row, for its best dimension order; the chosen form comes first. If the plan
     has two kernels, the rows of the first kernel come first.
@@ -34,7 +42,13 @@ def review(plan: Plan) -> tuple[str, tuple[Row, tuple[Row, ...]]]:
         "VMEM B",
         "time",
     )
-    return TITLE, (headings, rows)
+    kernels = rest if ring is not None else (first, *rest)
+    return TITLE, (headings, rows), SLOWER if any(map(_is_slower, kernels)) else ""
+
+
+def _is_slower(plan: DirectPlan) -> bool:
+    every = plan.once(choices)
+    return preferred(every).seconds > fastest(every).seconds
 
 
 def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
@@ -46,16 +60,19 @@ def _ring_rows(ring: RingForm | None) -> Iterator[Row]:
 
 def _rows(plan: DirectPlan, ring: RingForm | None) -> Iterator[Row]:
     every = plan.once(choices)
-    taken = cheapest(every)
+    taken, least = preferred(every), fastest(every).seconds
     best = {taken.form.name: taken}
-    for choice in sorted(every, key=lambda choice: choice.rank):
+    for choice in sorted(every, key=lambda choice: choice.cost):
         best.setdefault(choice.form.name, choice)
     is_in_its_place = ring is not None and plan is ring.plan
-    yield from (_row(each, taken, is_in_its_place) for each in best.values())
+    for choice in best.values():
+        is_chosen = choice is taken and not is_in_its_place
+        yield *_row(choice, is_chosen), f"{choice.seconds / least:.2f}" if least else "-"
 
 
-def _row(choice: FormChoice, taken: FormChoice, is_in_its_place: bool) -> Row:
-    figures, is_chosen = choice.figures, choice is taken and not is_in_its_place
+def _row(choice: FormChoice, is_chosen: bool) -> Row:
+    """Return the row of a form, except its time."""
+    figures = choice.figures
     return (
         f"{choice.form.name} (chosen)" if is_chosen else choice.form.name,
         ", ".join(map(str, choice.form.view)),
@@ -64,5 +81,4 @@ def _row(choice: FormChoice, taken: FormChoice, is_in_its_place: bool) -> Row:
         f"{figures.relayout_bytes / figures.hbm_least:.2f}",
         f"{figures.staging_bytes:,}",
         f"{figures.vmem_bytes:,}",
-        f"{choice.seconds / taken.seconds:.2f}" if taken.seconds else "-",
     )

@@ -1,4 +1,4 @@
-"""Compute the cost of every form of the TPU kernel, and choose the cheapest.
+"""Compute the cost of every form of the TPU kernel, and choose one.
 
 TPU memory is tiled, and a DMA window must start and end at multiples of the tiling. So the forms in
 `kernel_forms/` differ in how they move tiles that do not. Some forms forward tiles over other
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -39,11 +40,16 @@ ASSUMED = Switch(
 """The network on which forms are priced if no topology is given: a v5e's HBM, and two of its links
 into each device, as in small slices. Source: `codegen/hardware/chips.py`."""
 
+MARGIN = 0.1
+"""The largest fraction by which a form may be slower than the fastest one and still be chosen for
+its fewer lines. Predictions are not exact to a tenth: they rest on published rates and on estimates
+such as `CHUNK_SECONDS`, and no form has been timed on a TPU. A reviewer reads every line."""
+
 
 @dataclass(frozen=True)
 class FormChoice:
     """A form, its traffic, and its predicted seconds. `straight`: if the form forwards although
-    devices can send directly, the seconds of the best form that does not."""
+    devices can send directly, the seconds of the fastest form that does not."""
 
     form: Form
     figures: Figures
@@ -51,10 +57,16 @@ class FormChoice:
     straight: float | None = None
 
     @property
-    def rank(self) -> tuple[float, ...]:
-        """The sort key of forms: seconds, then bytes on the wire, then bytes of HBM traffic."""
+    def cost(self) -> tuple[float, ...]:
+        """The seconds, then the bytes on the wire, then the bytes of HBM traffic."""
         figures = self.figures
         return self.seconds, figures.wire_bytes, figures.hbm_bytes + figures.relayout_bytes
+
+    @property
+    def reading(self) -> tuple[float, ...]:
+        """The sort key of forms that are about as fast: their place by lines of code, then their
+        cost."""
+        return self.form.facts.rank, *self.cost
 
 
 def grid_of(plan: DirectPlan) -> Grid | None:
@@ -79,7 +91,7 @@ def choices(plan: DirectPlan) -> tuple[FormChoice, ...]:
     every = tuple(candidates(exchange, itemsize, grid, network, reduces=reduces))
     if grid is not None or not isinstance(topology, Torus) or not every:
         return every
-    return *every, *_detours(plan, cheapest(every), topology)
+    return *every, *_detours(plan, fastest(every), topology)
 
 
 def _detours(plan: DirectPlan, direct: FormChoice, torus: Torus) -> Iterator[FormChoice]:
@@ -129,18 +141,20 @@ def _unrouted(stages: Iterable[Stage], figures: Figures) -> Iterator[Stage]:
         yield replace(stage, flows=lambda: (carried,)) if isinstance(stage, Sends) else stage
 
 
-def cheapest(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
-    """Return the choice of lowest rank, the first of equals. With `like`, prefer forms of the same
+def fastest(every: Iterable[FormChoice]) -> FormChoice:
+    """Return the choice of lowest cost, the first of equals."""
+    return min(every, key=attrgetter("cost"))
+
+
+def preferred(every: tuple[FormChoice, ...], like: Form | None = None) -> FormChoice:
+    """Return the form to emit: of the forms that are at most `MARGIN` slower than the fastest, the
+    one with the fewest lines to read, at its lowest cost. With `like`, prefer forms of the same
     kind."""
-    if like is None:
-        return min(every, key=_rank)
-    every = tuple(replace(choice, form=choice.form.like(like)) for choice in every)
-    alike = [choice for choice in every if choice.form.kind == like.kind]
-    return min(alike or every, key=_rank)
-
-
-def _rank(choice: FormChoice) -> tuple[float, ...]:
-    return choice.rank
+    if like is not None:
+        every = tuple(replace(choice, form=choice.form.like(like)) for choice in every)
+        every = tuple(each for each in every if each.form.kind == like.kind) or every
+    most = (1 + MARGIN) * fastest(every).seconds
+    return min((each for each in every if each.seconds <= most), key=attrgetter("reading"))
 
 
 def candidates(

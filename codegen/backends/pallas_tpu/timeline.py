@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwright.codegen.backends.pallas_tpu.phases import exchanges_of
 from shardwright.codegen.backends.pallas_tpu.ring import RingForm
-from shardwright.codegen.backends.pallas_tpu.strategy import cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import choices, preferred
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.moves.network.rings import Rings
 from shardwright.codegen.moves.network.timeline import Copies, Stage, Timeline, cost_of
@@ -65,7 +65,7 @@ def rings(plan: Plan) -> Rings | None:
 
 
 def _exchanged(direct: DirectPlan) -> list[Stage]:
-    choice, exchange = cheapest(direct.once(choices)), moved(direct)
+    choice, exchange = preferred(direct.once(choices)), moved(direct)
     reduces = bool(direct.exchange.operator)
     found = choice.form.stages(choice.figures, exchange, reduces=reduces)
     return [*found, *_reduced(direct)]

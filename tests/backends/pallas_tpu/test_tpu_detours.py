@@ -91,7 +91,7 @@ def packed(made: DirectPlan) -> FormChoice:
         for each in detours(made)
         if isinstance(each.form, ForwardingForm) and each.form.name == "routed"
     )
-    return min(found, key=lambda each: each.rank)
+    return min(found, key=lambda each: each.cost)
 
 
 def test_halves_turn_off_where_that_takes_less_time() -> None:
@@ -129,7 +129,7 @@ def test_tiles_go_straight_where_that_takes_no_longer(
 ) -> None:
     made = planned((1024, 512), "float32", source, target, topology)
     assert choice_of(made).form.name == "direct"
-    assert all(each.rank >= choice_of(made).rank for each in detours(made))
+    assert all(each.cost >= choice_of(made).cost for each in detours(made))
 
 
 def test_devices_that_hops_do_not_lead_to_send_directly() -> None:
@@ -217,7 +217,7 @@ def straight(made: DirectPlan) -> FormChoice:
         if isinstance(each.form, ForwardingForm)
         and any(hop.by == 2 for hop in each.form.schedule.partners)
     ]
-    return min(found, key=lambda each: each.rank)
+    return min(found, key=lambda each: each.cost)
 
 
 def test_straight_hops_cross_the_links_between_and_no_more() -> None:

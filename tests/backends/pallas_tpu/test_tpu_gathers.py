@@ -22,7 +22,7 @@ from shardwright.codegen.backends.pallas_tpu.kernel_forms.gathered import (
 from shardwright.codegen.backends.pallas_tpu.memory import FLAT_UNIT, tile_rows
 from shardwright.codegen.backends.pallas_tpu.routed.steps import steps_of
 from shardwright.codegen.backends.pallas_tpu.routed.strategy import ForwardingForm
-from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, cheapest, choices
+from shardwright.codegen.backends.pallas_tpu.strategy import FormChoice, choices, preferred
 from shardwright.codegen.backends.pallas_tpu.terms import moved
 from shardwright.codegen.backends.pallas_tpu.timeline import timeline
 from shardwright.codegen.backends.pallas_tpu.verify.aligned import check_aligned
@@ -106,7 +106,7 @@ OTHERS = {
 def test_aligned_gathers_have_no_slots(name: str) -> None:
     """Nothing is packed."""
     made = CASES[name]
-    best = min(gathers(made), key=lambda choice: choice.rank)
+    best = min(gathers(made), key=lambda choice: choice.cost)
     assert best.figures.staging_bytes == 0
     stages = best.form.stages(best.figures, moved(made), reduces=name == "sums")
     copies = {stage.what for stage in stages if isinstance(stage, Copies)}
@@ -349,7 +349,7 @@ def test_a_large_gather_takes_as_long_as_its_links() -> None:
     assert copy.what == "XLA copies a result that leaves the program"
     assert 1e6 * sum(each.seconds for each in rounds) == pytest.approx(804, abs=1)
     assert 1e6 * cost.seconds == pytest.approx(1132, abs=1)
-    form = form_of(cheapest(made.once(choices)))
+    form = form_of(preferred(made.once(choices)))
     form.prove(moved(made))
     steps = [step for each in steps_of(form, made.exchange.ranks) for step in each]
     assert not any(step.left for step in steps)  # no place is used again

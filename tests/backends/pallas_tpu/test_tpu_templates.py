@@ -67,7 +67,7 @@ CASES = {
     "anywhere": between((1025, 2047), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', EIGHT),
     "anywhere, a vector": between((5001,), '[{"x"}]', '[{"y"}]', EIGHT),
     "anywhere, nested": Reshard(
-        (5, 3), "float32", FOURS.sharding(ROWS), FOURS.sharding(ROWS), source_split="nested"
+        (201, 300), "float32", FOURS.sharding(ROWS), FOURS.sharding(ROWS), source_split="nested"
     ),
     "more than are written out": between((1024, 4096), '[{"x"}, {}]', '[{}, {"x"}]', MANY),
 }

@@ -39,7 +39,7 @@ class Relayed(ForwardingKernel):
 
     facts: ClassVar[FormFacts] = FormFacts(
         name="relayed",
-        rank=5,
+        rank=7,
         does="tiles go from device to device, out of source shards into target shards",
         kernels=FORWARDING,
         buffers="relays",

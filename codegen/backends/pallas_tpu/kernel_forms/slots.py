@@ -53,7 +53,7 @@ class Slots(Form):
 
     facts: ClassVar[FormFacts] = FormFacts(
         name="slots",
-        rank=3,
+        rank=2,
         does="XLA packs thin tiles densely into slots, and unpacks them",
         kernels=Kernels(("kernel",), ("outgoing", "incoming", "slot")),
         buffers="packed",

@@ -21,7 +21,7 @@ class Spread(ForwardingKernel):
 
     facts: ClassVar[FormFacts] = FormFacts(
         name="spread",
-        rank=7,
+        rank=5,
         does="source shards go from device to device, and XLA takes tiles out of them",
         kernels=FORWARDING,
         buffers="places",

@@ -76,7 +76,7 @@ class Windows(Form):
 
     facts: ClassVar[FormFacts] = FormFacts(
         name="windows",
-        rank=2,
+        rank=3,
         does="chunks of tiles are shifted in VMEM into a staging area, and assembled from there",
         kernels=Kernels(("unpack_kernel",), ("tiling", "slots"), ("push_kernel",)),
         buffers="staged",
