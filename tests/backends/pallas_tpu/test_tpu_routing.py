@@ -28,8 +28,8 @@ from shardwright.codegen.backends.pallas_tpu.routed.ways import Hop, Ways
 from shardwright.codegen.backends.pallas_tpu.strategy import (
     FormChoice,
     candidates,
+    fastest,
     grid_of,
-    preferred,
 )
 from shardwright.codegen.backends.pallas_tpu.verify.contract import programs_of
 from shardwright.codegen.backends.pallas_tpu.verify.deliveries import check_deliveries
@@ -493,7 +493,7 @@ def test_the_fewest_bytes_are_chosen() -> None:
     slots where they are aligned."""
     made = planned(MESH_8, (64, 128), "float32", ROWS, "[{}, {}]")
     exchange, itemsize = as_vectors(made.exchange), DTYPES[made.reshard.dtype]
-    best = preferred(tuple(candidates(exchange, itemsize, grid_of(made))))
+    best = fastest(tuple(candidates(exchange, itemsize, grid_of(made))))
     assert best.form.name == "gathered"
     assert best.figures.wire_padding == 1
     uneven = choice_of(CASES["uneven gather"])
