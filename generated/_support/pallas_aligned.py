@@ -13,8 +13,7 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_integers import is_full, maximum
-from .pallas_packed import starts
+from .pallas_integers import is_full, maximum, starts
 from .pallas_peers import is_traced
 from .pallas_routed import Forwarding
 from .pallas_steps import hop
@@ -28,7 +27,7 @@ class Aligned(Forwarding):
     """The common part of both forms. `slot`: a `Slot` with the shape of a moved box."""
 
     def __init__(self, kernel, peers, schedule, slot, view, **settings):
-        super().__init__(kernel, peers, schedule, slot, slot.held, view=view, **settings)
+        super().__init__(kernel, peers, view, schedule, slot, **settings)
 
     @property
     def _columns(self):

@@ -25,6 +25,12 @@ def is_full(ranges):
     return functools.reduce(operator.and_, (low < high for low, high in ranges))
 
 
+def starts(box, within):
+    """Return the start of a box, relative to the shard that covers box `within`."""
+    pairs = zip(box[::2], within[::2], strict=True)
+    return [jnp.int32(low - start) for low, start in pairs]
+
+
 def far_apart(place, count):
     """Return the number at `place` in a permutation of the numbers below `count` whose steps are
     about 0.41 * `count`.

@@ -1,11 +1,15 @@
-"""The slots form: one kernel copies packed tiles from device to device."""
+"""The slots form: XLA packs each tile into a slot, one kernel copies slots from device to device,
+and XLA assembles target shards from slots."""
 
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_packed import Packed
+from .pallas_integers import starts
 from .pallas_peers import div
+from .pallas_program import PallasProgram
 
 
 def slot_number(shard, counted, piece, pieces):
@@ -17,32 +21,47 @@ def slot_number(shard, counted, piece, pieces):
     return number * pieces + piece
 
 
-class Slots(Packed):
-    """A form that copies slots from device to device. `outgoing`, `incoming`: the number of
-    slots of a device, one for each piece that it may send or receive (`slot_number`). `kernel`:
-    a function of a table of ranks or None, both arrays of slots, and DMA semaphores."""
+class Slots(PallasProgram):
+    """A form that copies slots from device to device. `kernel`: a function of a table of ranks or
+    None, both arrays of slots, and DMA semaphores; `slot`: the slot of a tile, which holds a box
+    into which every tile fits; `outgoing`, `incoming`: the number of slots of a device, one for
+    each piece that it may send or receive (`slot_number`); `source_reach`, `target_reach`: the
+    extents to which such boxes reach in the source and the target shard."""
 
     form = "slots"
 
-    def __init__(self, kernel, *given, outgoing, incoming, **settings):
-        super().__init__(*given, **settings)
-        self.kernel, self.outgoing, self.incoming = kernel, outgoing, incoming
+    def __init__(
+        self, kernel, peers, slot, outgoing, incoming, source_reach, target_reach, **settings
+    ):
+        super().__init__(peers, tuple(range(len(slot.held))), **settings)
+        self.kernel, self.slot, self.outgoing, self.incoming = kernel, slot, outgoing, incoming
+        self._source_reach, self._target_reach = source_reach, target_reach
 
     def moved(self, x, call):
         """Return the target shard with arbitrary padding."""
         peers, (me, receiver) = self.peers, self.peers.here(call.order)
-        x, within = self.padded(x), self.host.source.box(me)
+        within, whole = self.host.source.box(me), self.host.target.box(receiver)
+        pairs = zip(x.shape, self._source_reach, strict=True)
+        x = jnp.pad(x, [(0, reach - size) for size, reach in pairs])
 
-        def tile(number):
+        def pack(number, slots):
             _, _, shard, piece, box = peers.outgoing(me, number * peers.replicas, call.order)
-            place = slot_number(shard, peers.forms.receivers(me), piece, peers.count)
-            return place, self.window_at(x, box, within)
+            place = jnp.int32(slot_number(shard, peers.forms.receivers(me), piece, peers.count))
+            slot = self.slot.packed(lax.dynamic_slice(x, starts(box, within), self.slot.held))
+            return lax.dynamic_update_index_in_dim(slots, slot, place, 0)
 
-        def window(number, _):
-            return self.slot.unpacked(lax.dynamic_index_in_dim(y, number, 0, keepdims=False))
+        def unpack(number, y):
+            # Tiles come in row-major order and the box of a slot exceeds its tile only towards
+            # higher indices, so later tiles overwrite the excess.
+            start = starts(peers.incoming(receiver, me, number).box, whole)
+            slot = lax.dynamic_index_in_dim(slots, number, 0, keepdims=False)
+            return lax.dynamic_update_slice(y, self.slot.unpacked(slot), start)
 
-        count = div(peers.outgoing_count(me), peers.replicas)
-        slots = self.filled(self.outgoing, count, tile, x.dtype)
+        count = jnp.int32(div(peers.outgoing_count(me), peers.replicas))
+        slots = jnp.zeros((self.outgoing, *self.slot.shape), x.dtype)
+        slots = lax.fori_loop(np.int32(0), count, pack, slots)
         shape, scratch = (self.incoming, *self.slot.shape), [pltpu.SemaphoreType.DMA] * 3
-        y = call.pushed(call.seen(self.kernel), slots, shape, scratch)
-        return self.put_together(me, receiver, window, x.dtype)
+        slots = call.pushed(call.seen(self.kernel), slots, shape, scratch)
+        count = jnp.int32(peers.incoming_count(receiver))
+        y = lax.fori_loop(np.int32(0), count, unpack, jnp.zeros(self._target_reach, x.dtype))
+        return lax.slice(y, (0,) * y.ndim, self.target_shape)

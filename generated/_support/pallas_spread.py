@@ -1,5 +1,9 @@
 """The spread form: several devices forward whole source shards."""
 
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
 from .pallas_routed import Routed
 
 
@@ -12,8 +16,9 @@ class Spread(Routed):
 
     def _start(self, x, *_):
         """Return the initial slots: the first has the source shard."""
-        return self.filled(self.schedule.slots, 1, lambda number: (number, x), x.dtype)
+        slots = jnp.zeros((self.schedule.slots, *self.slot.shape), x.dtype)
+        return lax.dynamic_update_index_in_dim(slots, self.slot.packed(x), np.int32(0), 0)
 
-    def _window(self, slot, piece):
+    def _tile(self, slot, piece):
         """Return the tile in the source shard in a slot, with the rest of its window."""
-        return self.window_at(self.slot.unpacked(slot), piece.box, self.host.source.box(piece.peer))
+        return self._cut(self.slot.unpacked(slot), piece.box, self.host.source.box(piece.peer))

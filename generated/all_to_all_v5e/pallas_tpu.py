@@ -60,13 +60,13 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_packed import Slot
+from .._support.pallas_dense import Dense
 from .._support.pallas_peers import each, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_routed import Routed
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
+require("pallas_tpu", "b6fec36ca9018126", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -146,7 +146,7 @@ PEERS = Peers(
 
 
 # Number of 512-byte granules in a slot: ceil(625 / 128).
-SLOT = Slot((5, 1, 128), (25, 25), dense=True, order=None)
+SLOT = Dense((5, 1, 128), (25, 25))
 SCHEDULE = Schedule(
     digits=((1, 2), (2, 8)),  # (stride, extent) of each digit of a place
     lines=(2,),  # strides of digits along axes that do not wrap around

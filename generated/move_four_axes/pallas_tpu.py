@@ -60,11 +60,12 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
+from .._support.pallas_dense import Dense
 from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal, wait_for
 from .._support.pallas_permuted import Permuted
-from .._support.pallas_thin import Dense, Thin
+from .._support.pallas_thin import Thin
 
-require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
+require("pallas_tpu", "b6fec36ca9018126", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

@@ -40,14 +40,14 @@ from .._support import require
 from .._support.doors import absent
 from .._support.jax_meshes import Sharded
 from .._support.jax_orders import TwoOrders
+from .._support.pallas_dense import Dense
 from .._support.pallas_integers import far_apart, maximum, minimum
-from .._support.pallas_packed import Slot
 from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
+require("pallas_tpu", "b6fec36ca9018126", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -143,7 +143,7 @@ PEERS = RankedPeers(
 
 
 # Number of 512-byte granules in a slot: ceil(12 / 256).
-SLOT = Slot((1, 2, 128), (4, 3), dense=True)
+SLOT = Dense((1, 2, 128), (4, 3))
 
 
 def _at(slots, place, box):
@@ -190,8 +190,7 @@ def _kernel(order, x, y, copied, sent, received):
 
     def arrive(number):
         piece = PEERS.incoming(receiver, me, number)
-        place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
-        slot = _at(y, place, piece.box)
+        slot = _at(y, number, piece.box)
         pl.when(piece.moves)(lambda: wait_for(slot, received))  # the granules of each arriving tile
 
     count = PEERS.outgoing_count(me)
@@ -204,7 +203,6 @@ _PROGRAM = Slots(
     _kernel,
     PEERS,
     SLOT,
-    window=(4, 3),  # the largest tile
     outgoing=1,  # up to 1 x 1 tiles of a device
     incoming=1,  # up to 1 x 1 tiles of a device
     source_reach=(4, 3),  # reach of the last windows, in a shard of 4 x 3

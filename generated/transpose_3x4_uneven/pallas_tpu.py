@@ -68,14 +68,14 @@ from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
+from .._support.pallas_dense import Dense
 from .._support.pallas_integers import far_apart, maximum, minimum
 from .._support.pallas_own import kept_by
-from .._support.pallas_packed import Slot
 from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal, wait_for
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "afd0883e7c6ef5bd", __name__)
+require("pallas_tpu", "b6fec36ca9018126", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -180,7 +180,7 @@ PEERS = Peers(
 
 
 # Number of 512-byte granules in a slot: ceil(24 / 128).
-SLOT = Slot((1, 1, 128), (4, 6), dense=True)
+SLOT = Dense((1, 1, 128), (4, 6))
 
 
 def _at(slots, place, box):
@@ -227,8 +227,7 @@ def _kernel(order, x, y, copied, sent, received):
 
     def arrive(number):
         piece = PEERS.incoming(receiver, me, number)
-        place = slot_number(piece.shard, senders(receiver), piece.piece, 1)
-        slot = _at(y, place, piece.box)
+        slot = _at(y, number, piece.box)
         pl.when(piece.moves)(lambda: wait_for(slot, received))  # the granules of each arriving tile
 
     count = PEERS.outgoing_count(me)
@@ -252,7 +251,6 @@ _PROGRAM = Slots(
     _kernel,
     PEERS,
     SLOT,
-    window=(4, 6),  # the largest tile
     outgoing=4,  # up to 2 x 2 tiles of a device
     incoming=4,  # up to 2 x 2 tiles of a device
     source_reach=(8, 10),  # reach of the last windows, in a shard of 6 x 6

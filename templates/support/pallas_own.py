@@ -1,4 +1,4 @@
-"""The parts of target shards that devices already hold, and the test for an empty shard."""
+"""The parts of target shards that devices already hold."""
 
 from .boxes import ranges
 from .pallas_integers import is_full
@@ -12,12 +12,3 @@ def kept_by(peers, me, receiver):
     if not peers.one_order:  # a device may be in one mesh only
         kept = kept & peers.holds(me, own) & peers.within(receiver, peers.target)
     return kept, box
-
-
-def is_filled(peers, receiver):
-    """Return whether the target shard at a position has elements; a term without a value has
-    none."""
-    box, last = peers.target.box(receiver), 2 * len(peers.target.hidden)
-    firsts = box[last - 2 * peers.target.new : last : 2]
-    filled = is_full([*ranges(box), *((first, 1) for first in firsts)])
-    return filled if peers.one_order else filled & peers.within(receiver, peers.target)

@@ -18,21 +18,21 @@ from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .boxes import ranges
-from .pallas_integers import is_full, maximum
-from .pallas_packed import Packed
+from .pallas_integers import is_full, maximum, starts
 from .pallas_peers import is_traced
+from .pallas_program import PallasProgram
 from .pallas_steps import hop
 
 
-class Forwarding(Packed):
+class Forwarding(PallasProgram):
     """The common part of forwarding forms. Place n starts with the data for the device offsets[n]
     ahead, and place arrives[n] ends with the data from the device offsets[n] behind."""
 
     spreads = False
 
-    def __init__(self, kernel, peers, schedule, *given, powers_of_two=True, **settings):
-        super().__init__(peers, *given, powers_of_two=powers_of_two, **settings)
-        self.kernel, self.schedule, self.steps = kernel, schedule, schedule.steps
+    def __init__(self, kernel, peers, view, schedule, slot, *, powers_of_two=True, **settings):
+        super().__init__(peers, view, powers_of_two=powers_of_two, **settings)
+        self.kernel, self.schedule, self.slot, self.steps = kernel, schedule, slot, schedule.steps
         self.shares = schedule.starts is not None
 
     def fault(self):
@@ -133,9 +133,18 @@ class Forwarding(Packed):
 
 
 class Routed(Forwarding):
-    """A forwarding form whose places are slots, each with a tile or a piece of it."""
+    """A forwarding form whose places are slots, each with a tile or a piece of it, which XLA packs
+    and unpacks. `window`: a shape into which every tile fits; `source_reach`, `target_reach`: the
+    extents to which windows reach in the source and the target shard."""
 
     form = "routed"
+
+    def __init__(
+        self, kernel, peers, schedule, slot, window, source_reach, target_reach, **settings
+    ):
+        view = tuple(range(len(window)))
+        super().__init__(kernel, peers, view, schedule, slot, **settings)
+        self._window, self._source_reach, self._target_reach = window, source_reach, target_reach
 
     def _start(self, x, device, order):
         """Return the initial slots: each has the tile for one receiver."""
@@ -146,52 +155,63 @@ class Routed(Forwarding):
         if self.shares:  # offsets over which this device sends come first
             sends = jax.vmap(lambda offset: self.has(at, offset, order))(offsets)
             count, listed = sends.sum(), jnp.argsort(jnp.logical_not(sends), stable=True)
-            starts = jnp.array(self.schedule.starts, jnp.int32)
+            first = jnp.array(self.schedule.starts, jnp.int32)
 
-        def tile(place):
+        def pack(place, slots):
             number = place if listed is None else jnp.int32(listed[place])
-            place = place if listed is None else starts[number]
+            place = place if listed is None else first[number]
             goal = self.schedule.farther(at, offsets[number])
             _, receiver = peers.here(order, self.schedule.device(goal))
             # If other devices hold a tile too, this device sends one piece of it.
             sends = [peers.holder(own, receiver, piece) == me for piece in range(peers.count)]
             piece = sum(number * jnp.int32(yes) for number, yes in enumerate(sends))
             box = peers.tile(own, peers.forms.target_shard(receiver), piece)
-            return place, self.window_at(x, box, within)
+            slot = self.slot.packed(self._cut(x, box, within))
+            return lax.dynamic_update_index_in_dim(slots, slot, place, 0)
 
-        return self.filled(self.schedule.slots, count, tile, x.dtype)
+        slots = jnp.zeros((self.schedule.slots, *self.slot.shape), x.dtype)
+        return lax.fori_loop(np.int32(0), jnp.int32(count), pack, slots)
 
-    def _window(self, slot, _):
+    def _cut(self, x, box, within):
+        """Return the window that starts at a box, cut from the shard that covers box `within`."""
+        return lax.dynamic_slice(x, starts(box, within), self._window)
+
+    def _tile(self, slot, _):
         """Return the tile in a slot, with the rest of its window."""
         return self.slot.unpacked(slot)
 
     def moved(self, x, call):
         """Return the target shard with arbitrary padding."""
         peers, schedule, device = self.peers, self.schedule, lax.axis_index(self.peers.axes)
-        me, receiver = peers.here(call.order, device)
-        x, shape, kinds = self.padded(x), self.slot.shape, pltpu.SemaphoreType
-        own = (len(self.steps),)
+        (me, receiver), at = peers.here(call.order, device), schedule.place(device)
+        pairs = zip(x.shape, self._source_reach, strict=True)
+        x = jnp.pad(x, [(0, reach - size) for size, reach in pairs])
+        own, kinds = (len(self.steps),), pltpu.SemaphoreType
         table = jnp.array(self.table(device, call.order), jnp.int32)
         slots = call._replace(order=table.reshape(-1)).pushed(
             self.kernel,
             self._start(x, device, call.order),
-            (schedule.slots, *shape),
+            (schedule.slots, *self.slot.shape),
             [kinds.REGULAR, kinds.REGULAR(own), kinds.DMA(own), kinds.DMA(own)],
             input_output_aliases={1: 0},
         )
         found = dict(zip(schedule.offsets, schedule.arrives, strict=True))
         # Final slot by offset; nothing arrives over offsets missing from the schedule.
         arrives = jnp.array([found.get(k, 0) for k in range(schedule.places)], jnp.int32)
-        at = schedule.place(device)
 
-        def window(_, piece):
+        def unpack(number, y):
+            # Tiles come in row-major order and a window exceeds its tile only towards higher
+            # indices, so later tiles overwrite the excess.
+            piece = peers.incoming(receiver, me, number)
             rank = peers.source_rank(piece.peer, call.order)
             slot = arrives[schedule.farther(at, schedule.place(rank), -1)]
-            slot = lax.dynamic_index_in_dim(slots, slot, 0, keepdims=False)
-            found = self._window(slot, piece)
-            if not peers.kept:
-                return found
-            kept = self.window_at(x, piece.box, self.host.source.box(me))
-            return jnp.where(piece.moves, found, kept)
+            tile = self._tile(lax.dynamic_index_in_dim(slots, slot, 0, keepdims=False), piece)
+            if peers.kept:
+                kept = self._cut(x, piece.box, self.host.source.box(me))
+                tile = jnp.where(piece.moves, tile, kept)
+            start = starts(piece.box, self.host.target.box(receiver))
+            return lax.dynamic_update_slice(y, tile, start)
 
-        return self.put_together(me, receiver, window, x.dtype)
+        count = jnp.int32(peers.incoming_count(receiver))
+        y = lax.fori_loop(np.int32(0), count, unpack, jnp.zeros(self._target_reach, x.dtype))
+        return lax.slice(y, (0,) * y.ndim, self.target_shape)

@@ -1,31 +1,12 @@
 """Programs whose tiles have one shape, narrower than memory tiles: XLA packs each tile densely into
 a slot, one kernel pushes slots, and XLA unpacks them."""
 
-import math
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from .pallas_program import PallasProgram
-
-
-class Dense(NamedTuple):
-    """A slot of whole granules of 512 bytes that holds the elements of a tile contiguously.
-    `shape`: the shape of the slot; `tile`: the shape of the tile."""
-
-    shape: tuple[int, ...]
-    tile: tuple[int, ...]
-
-    def packed(self, tile):
-        line = tile.reshape(-1)
-        return jnp.pad(line, (0, math.prod(self.shape) - line.size)).reshape(self.shape)
-
-    def unpacked(self, slot):
-        """Return the tile that `packed` put into a slot."""
-        return slot.reshape(-1)[: math.prod(self.tile)].reshape(self.tile)
 
 
 class Thin(PallasProgram):
@@ -37,7 +18,7 @@ class Thin(PallasProgram):
     form = "slots"
 
     def __init__(self, kernel, peers, slot, in_source, in_target, **settings):
-        super().__init__(peers, tuple(range(len(slot.tile))), **settings)
+        super().__init__(peers, tuple(range(len(slot.held))), **settings)
         self.kernel, self.slot = kernel, slot
         self.in_source, self.in_target = in_source, in_target
         self.outgoing = self.incoming = peers.count
@@ -48,7 +29,7 @@ class Thin(PallasProgram):
 
         def pack(number):
             start = map(jnp.int32, self.in_source(peers.receiver(me, number)))
-            return self.slot.packed(lax.dynamic_slice(x, [*start], self.slot.tile))
+            return self.slot.packed(lax.dynamic_slice(x, [*start], self.slot.held))
 
         def unpack(number, y):
             start = map(jnp.int32, self.in_target(peers.sender(me, number)))

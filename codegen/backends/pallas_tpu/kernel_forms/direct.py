@@ -146,7 +146,8 @@ class Direct(Form):
         keeps = ("kept_by",) if moving.keeps or not sends else ()
         calls = {
             "pallas_direct": ("Direct",),
-            "pallas_own": (*keeps, *(("is_filled",) if sends else ())),
+            "pallas_own": keeps,
+            "pallas_filled": ("is_filled",) if sends else (),
             "pallas_peers": ("multiple", *(SENDS if sends else ())),
         }
         kernels = printed("direct", DirectText.of(self, exchange, moving))

@@ -163,7 +163,7 @@ class Slots(Form):
         settings = request.settings(sends=moving.sends, packed=True)
         program = ProgramText.of(self.name, ends, settings)
         calls = {
-            "pallas_packed": ("Slot",),
+            "pallas_dense": ("Dense",),
             "pallas_slots": ("Slots", "slot_number"),
             "pallas_own": ("kept_by",) if moving.keeps else (),
             "pallas_peers": ("div", "maximum", "operand", *(SENDS if moving.sends else ())),
@@ -232,7 +232,8 @@ def _thin(request: KernelRequest, shape: tuple[int, int, int], uniform: Uniform)
         calls={
             "pallas_peers": (*uniform.calls, *place, "operand"),
             "pallas_permuted": ("Permuted",),
-            "pallas_thin": ("Dense", "Thin"),
+            "pallas_dense": ("Dense",),
+            "pallas_thin": ("Thin",),
         },
         libraries=uniform.libraries,
         made=tuple(called(f"{ends.program} = Thin", given)),

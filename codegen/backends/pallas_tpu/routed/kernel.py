@@ -98,8 +98,10 @@ class ForwardingKernel(ForwardingForm):
         text = "\n".join(lines)
         integers = (name for name in ("div", "multiple") if f"{name}(" in text)
         (home,) = self.facts.support
+        dense = self.slot.dense and not self.in_place
+        stored = {"pallas_dense": ("Dense",)} if dense else {"pallas_ordered": ("Slot",)}
         calls = {
-            "pallas_packed": ("Slot",),
+            **stored,
             home: (program.form,),
             "pallas_steps": ("Schedule", "Step", "hop"),
             "pallas_peers": (*(set(SENDS) - {"far_apart"}), *integers),

@@ -134,7 +134,7 @@ def _needed(program: Any, sender: int, receiver: int) -> tuple[int, ...]:
         if peers.holder(own, wanted, piece) == me
     )
     extents = max(tuple(map(int, np.subtract(box[1::2], box[::2]))) for box in boxes)
-    if slot.dense:
+    if type(slot).__name__ == "Dense":
         granule = math.prod(slot.shape[1:])
         return (-(-extents[0] * math.prod(slot.held[1:]) // granule), *slot.shape[1:])
     return tuple(extents[axis] for axis in slot.order or range(len(extents)))
