@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "41a9442229d6aa1e",
-    "pallas_tpu": "b6fec36ca9018126",
+    "pallas_tpu": "0c58a08c33c3a797",
     "triton_gpu": "0ac9be1f535f55ba",
 }
 

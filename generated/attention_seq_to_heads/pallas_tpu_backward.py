@@ -57,7 +57,7 @@ from .._support.pallas_direct import Halves, tile_at
 from .._support.pallas_peers import each, rem, remote_copy, signal, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "b6fec36ca9018126", __name__)
+require("pallas_tpu", "0c58a08c33c3a797", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

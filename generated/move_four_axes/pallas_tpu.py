@@ -65,7 +65,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Thin
 
-require("pallas_tpu", "b6fec36ca9018126", __name__)
+require("pallas_tpu", "0c58a08c33c3a797", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -121,9 +121,8 @@ _TARGET = Sharded(
 PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 8)
 
 
-TILE = (1, 1, 1)  # the extents of every tile
-# A slot: granules of 512 bytes, ceil(1 / 128).
-SLOT = (1, 1, 128)
+# Its shape, ceil(1 / 128) granules of 512 bytes, and the extents of every tile.
+SLOT = Dense((1, 1, 128), (1, 1, 1))
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 3, 6, 1, 4, 7, 2, 5)
 
@@ -173,9 +172,7 @@ def _kernel(x, y, sent, received):
     each(8, leave)
 
 
-_PROGRAM = Thin(
-    _kernel, PEERS, Dense(SLOT, TILE), in_source, in_target, collective_id=COLLECTIVE_ID
-)
+_PROGRAM = Thin(_kernel, PEERS, SLOT, in_source, in_target, collective_id=COLLECTIVE_ID)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -60,7 +60,7 @@ from .._support.pallas_permuted import Permuted
 from .._support.pallas_terms import ReducedTerms, Stacked
 from .._support.pallas_thin import Thin
 
-require("pallas_tpu", "b6fec36ca9018126", __name__)
+require("pallas_tpu", "0c58a08c33c3a797", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
@@ -124,9 +124,8 @@ TARGET_TERMS = Stacked(TARGET_IDS, target_terms, (4, 16, 24), TARGET_AXES, 1)
 PEERS = Permuted(SOURCE_TERMS, TARGET_TERMS, sender, receiver, 4)
 
 
-TILE = (1, 16, 24)  # the extents of every tile
-# A slot: granules of 512 bytes, ceil(384 / 256).
-SLOT = (2, 2, 128)
+# Its shape, ceil(384 / 256) granules of 512 bytes, and the extents of every tile.
+SLOT = Dense((2, 2, 128), (1, 16, 24))
 # The order of pushes, the device's own tile first, which spreads them over the links.
 ROUNDS = (0, 3, 2, 1)
 
@@ -177,13 +176,7 @@ def _kernel(x, y, sent, received):
 
 
 _CARRIER = Thin(
-    _kernel,
-    PEERS,
-    Dense(SLOT, TILE),
-    in_source,
-    in_target,
-    collective_id=COLLECTIVE_ID,
-    bits="always",
+    _kernel, PEERS, SLOT, in_source, in_target, collective_id=COLLECTIVE_ID, bits="always"
 )
 _PROGRAM = ReducedTerms(_CARRIER, SOURCE_TERMS, TARGET_TERMS, Terms("sum", "sum"), reduces=True)
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)

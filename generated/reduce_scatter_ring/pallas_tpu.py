@@ -47,7 +47,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "b6fec36ca9018126", __name__)
+require("pallas_tpu", "0c58a08c33c3a797", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

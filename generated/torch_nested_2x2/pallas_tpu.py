@@ -54,7 +54,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "b6fec36ca9018126", __name__)
+require("pallas_tpu", "0c58a08c33c3a797", __name__)
 
 __getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]

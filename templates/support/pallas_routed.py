@@ -77,9 +77,8 @@ class Forwarding(PallasProgram):
                 come.append((offset, after))
         return held, come
 
-    def pieces(self, place, offset, order=None):
-        """Yield, for every piece, whether the device at a place sends it to the device `offset`
-        ahead, and the box of the piece."""
+    def has(self, place, offset, order=None):
+        """Return whether the device at a place sends any piece to the device `offset` ahead."""
         peers, schedule, goal = self.peers, self.schedule, self.schedule.farther(place, offset)
         inside = schedule.is_device(place) & schedule.is_device(goal)
         me, _ = peers.here(order, schedule.device(place))
@@ -90,15 +89,12 @@ class Forwarding(PallasProgram):
         own, wanted = peers.forms.source_shard(me), peers.forms.target_shard(receiver)
         if peers.kept:
             inside = inside & (peers.holds(same, own) ^ True)
-        for piece in range(peers.count):
-            box = peers.tile(own, wanted, piece)
-            sends = is_full(ranges(box)) & (peers.holder(own, receiver, piece) == me)
-            yield sends & inside, box
 
-    def has(self, place, offset, order=None):
-        """Return whether the device at a place sends any piece to the device `offset` ahead."""
-        every = (sends for sends, _ in self.pieces(place, offset, order))
-        return functools.reduce(operator.or_, every)
+        def sends(piece):
+            full = is_full(ranges(peers.tile(own, wanted, piece)))
+            return full & (peers.holder(own, receiver, piece) == me)
+
+        return inside & functools.reduce(operator.or_, map(sends, range(peers.count)))
 
     def table(self, device, order=None):
         """Return the kernel's table of moves: the schedule's rows. If offsets share slots, two
@@ -123,13 +119,9 @@ class Forwarding(PallasProgram):
 
     def pairs(self):
         """Return the ranks of senders and receivers of every hop, as arrays."""
-        schedule, me = self.schedule, np.arange(len(self.moves.ranks))
-        ends = [
-            hop(schedule.place(me), *way) for way in sorted({step.way for step in schedule.steps})
-        ]
-        sender, place = np.tile(me, len(ends)), np.concatenate(ends)
-        there = np.broadcast_to(schedule.is_device(place), place.shape)
-        return sender[there], schedule.device(place)[there]
+        from .pallas_hops import pairs_of_hops  # only on a TPU v5e
+
+        return pairs_of_hops(self)
 
 
 class Routed(Forwarding):
@@ -151,23 +143,22 @@ class Routed(Forwarding):
         peers, (me, _), at = self.peers, self.peers.here(order, device), self.schedule.place(device)
         own, within = peers.forms.source_shard(me), self.host.source.box(me)
         offsets = jnp.array(self.schedule.offsets, jnp.int32)
-        count, listed = offsets.size, None
-        if self.shares:  # offsets over which this device sends come first
+        places = jnp.array(self.schedule.starts or range(offsets.size), jnp.int32)
+        count, numbers = offsets.size, jnp.arange(offsets.size)
+        if self.shares:  # pack only for offsets over which this device sends
             sends = jax.vmap(lambda offset: self.has(at, offset, order))(offsets)
-            count, listed = sends.sum(), jnp.argsort(jnp.logical_not(sends), stable=True)
-            first = jnp.array(self.schedule.starts, jnp.int32)
+            count, numbers = sends.sum(), jnp.argsort(jnp.logical_not(sends), stable=True)
 
-        def pack(place, slots):
-            number = place if listed is None else jnp.int32(listed[place])
-            place = place if listed is None else first[number]
+        def pack(number, slots):
+            number = jnp.int32(numbers[number])
             goal = self.schedule.farther(at, offsets[number])
             _, receiver = peers.here(order, self.schedule.device(goal))
             # If other devices hold a tile too, this device sends one piece of it.
             sends = [peers.holder(own, receiver, piece) == me for piece in range(peers.count)]
-            piece = sum(number * jnp.int32(yes) for number, yes in enumerate(sends))
+            piece = sum(piece * jnp.int32(yes) for piece, yes in enumerate(sends))
             box = peers.tile(own, peers.forms.target_shard(receiver), piece)
             slot = self.slot.packed(self._cut(x, box, within))
-            return lax.dynamic_update_index_in_dim(slots, slot, place, 0)
+            return lax.dynamic_update_index_in_dim(slots, slot, places[number], 0)
 
         slots = jnp.zeros((self.schedule.slots, *self.slot.shape), x.dtype)
         return lax.fori_loop(np.int32(0), jnp.int32(count), pack, slots)

@@ -70,8 +70,7 @@ class Schedule(NamedTuple):
     @property
     def ways(self):
         """Return the round and the hop of each move."""
-        found = [(step.turn, step.way, step.first, step.end) for step in self.steps]
-        known = {n: (turn, way) for turn, way, first, end in found for n in range(first, end)}
+        known = {n: (s.turn, s.way) for s in self.steps for n in range(s.first, s.end)}
         return [known[number] for number in range(len(self.moves))]
 
     @property

@@ -102,6 +102,7 @@ class PallasTpu(Backend):
         "pallas_exchange",
         "pallas_filled",
         "pallas_flat",
+        "pallas_hops",
         "pallas_in_two",
         "pallas_integers",
         "pallas_ordered",

@@ -223,7 +223,7 @@ class SlotsText:
 
 def _thin(request: KernelRequest, shape: tuple[int, int, int], uniform: Uniform) -> KernelText:
     text, ends = uniform.thin(shape), request.ends
-    slot = f"Dense({text.name}SLOT, {text.name}TILE)"
+    slot = f"{text.name}SLOT"
     given = [text.kernel, ends.own("PEERS"), slot, text.in_source, text.in_target]
     given += request.settings(sends=uniform.sends, packed=True)
     place = PALLAS.calls(uniform.place)
