@@ -229,7 +229,7 @@ PALLAS: Faults = {
     ),
     "an unknown form": (
         (('form="direct"', 'form="other"'),),
-        "form: got: 'other', expected: one of direct, windows, slots, routed, relayed, gathered, "
+        "form: got: 'other', expected: one of direct, slots, windows, routed, spread, gathered, "
         "spread, ring",
     ),
     "a form whose names it has not": (
