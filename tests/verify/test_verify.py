@@ -230,7 +230,7 @@ PALLAS: Faults = {
     "an unknown form": (
         (('form="direct"', 'form="other"'),),
         "form: got: 'other', expected: one of direct, slots, windows, routed, spread, gathered, "
-        "spread, ring",
+        "relayed, ring",
     ),
     "a form whose names it has not": (
         (('form="direct"', 'form="slots"'),),
