@@ -26,6 +26,7 @@ from shardwright.codegen.text.docstring import (
 from shardwright.codegen.text.python_text import INDENT, WIDTH, called, wrapped
 from shardwright.codegen.text.table import permutation, transfer_table
 from shardwright.ir.axes import axes_text
+from shardwright.ir.dtypes import DTYPES
 from shardwright.ir.exchange import Exchange
 from shardwright.ir.layout import Layout
 from shardwright.ir.mesh import AxisRef
@@ -57,6 +58,11 @@ class HostText:
     reduces: bool
     starts: bool = False
     buffers: tuple[str, str] | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether elements have 64 bits, which JAX must be told to keep."""
+        return DTYPES[self.module.dtype] == 8
 
     @property
     def class_name(self) -> str:

@@ -52,7 +52,7 @@ def single_file(text: str, support: Reader) -> str:
     pieces: dict[str, _Piece] = {}
     for name in own.needs:
         _collect(name, support, pieces)
-    _collect_later(support, pieces)
+    _collect_later(own, support, pieces)
     _check_names((*pieces.values(), own))
     inlined = (f"# {_path(p.name)}\n{p.docstring}\n{p.body}" for p in pieces.values())
     ours, others = _imports([*pieces.values(), own])
@@ -76,9 +76,11 @@ def _collect(name: str, support: Reader, pieces: dict[str, _Piece]) -> None:
     pieces[name] = piece
 
 
-def _collect_later(support: Reader, pieces: dict[str, _Piece]) -> None:
-    while lacking := sorted({n for p in pieces.values() for n in p.later if n not in pieces}):
+def _collect_later(own: _Piece, support: Reader, pieces: dict[str, _Piece]) -> None:
+    every = (own, *pieces.values())
+    while lacking := sorted({n for p in every for n in p.later if n not in pieces}):
         _collect(lacking[0], support, pieces)
+        every = (own, *pieces.values())
 
 
 @lru_cache(maxsize=64)  # cached, because support modules are long

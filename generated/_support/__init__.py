@@ -7,9 +7,9 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "41a9442229d6aa1e",
-    "pallas_tpu": "0c58a08c33c3a797",
-    "triton_gpu": "0ac9be1f535f55ba",
+    "jax_xla": "689325db541e9658",
+    "pallas_tpu": "a0a9c37fa2840c38",
+    "triton_gpu": "c4a32583165833e8",
 }
 
 
@@ -18,7 +18,4 @@ def require(backend, version, module):
     # This package may have been imported before the backend's first module was written.
     found = VERSIONS.get(backend) or run_path(__file__)["VERSIONS"].get(backend, "none")
     if found != version:
-        raise ImportError(
-            f"{module} was emitted with version {version} of the support modules of {backend}, "
-            f"but `_support` next to it has version {found}: emit the module again"
-        )
+        raise ImportError(f"{module} needs _support {version}, found {found}: emit it again")

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .boxes import extents, not_run
-from .jax_meshes import apart, expect, not_mapped, over_devices, typed
+from .boxes import extents
+from .jax_meshes import apart, expect, over_devices, typed
 
 NO_COTANGENTS = (
     "an operand is differentiated, and the matmuls of its gradient were not emitted: emit with "
@@ -74,7 +74,10 @@ class ArrayMatmul:
 
     def multiplied(self, a, b, mesh, interpret=False):
         """Return the product (see `matmul`); `interpret`: how to interpret kernels, if at all."""
-        not_mapped("matmul")
+        if not jax.sharding.get_abstract_mesh().empty:
+            from .jax_callers import not_mapped  # only if a mesh is set
+
+            not_mapped("matmul")
         expect(a, self.lhs.padded, self.dtypes[0], "lhs")
         expect(b, self.rhs.padded, self.dtypes[0], "rhs")
         meshes = self.meshes(mesh)
@@ -88,10 +91,7 @@ class ArrayMatmul:
     def meshes(self, mesh):
         """Return the meshes of lhs, rhs and the result. Raises TypeError or ValueError for a wrong
         mesh."""
-        meshes = tuple(side.mesh(mesh) for side in self.sides)
-        if fault := self.lhs.unlike(mesh):
-            raise ValueError(fault)
-        return meshes
+        return (self.lhs.checked(mesh), self.rhs.mesh(mesh), self.out.mesh(mesh))
 
     def lowered(self, meshes, interpret, a, b):
         """Return the product as part of a traced program."""
@@ -133,6 +133,8 @@ class ArrayMatmul:
             jax.config.update("jax_enable_x64", True)
         flops = 2 * int(np.prod([*self.shapes[0], self.shapes[1][-1]], dtype=np.float64))
         if flops > MOST_FLOPS:
+            from .not_run import not_run  # only if nothing runs
+
             not_run(f"{flops} flops are too many to compute here; shards tile the tensors")
         from .jax_drawn import check_product  # only if it takes few flops
 

@@ -42,13 +42,6 @@ class Operation:
         meshes = {"source": given.mesh, "target": host.target.mesh(target)}
         return reshard_p.bind(x, host=host, **meshes, **static)
 
-    def batched(self, move, batch):
-        """Return a function that applies `move` to the elements of `batch` leading dimensions, one
-        after another."""
-        for _ in range(batch):
-            move = functools.partial(lax.map, move)
-        return move
-
     def refuse(self):
         """Raise NotImplementedError if there is no derivative."""
         if self.derivative == "extremum":
@@ -90,7 +83,37 @@ def _effects(host, x, interpret, **static):
     programs are traced; between different device orders there is no program."""
     if not interpret or not _is_program(host):
         return set()
-    return type(host).lowered.trace(host, x, interpret=interpret, **static).jaxpr.effects
+    move = functools.partial(_lowered, host=host, interpret=interpret, **static)
+    return jax.jit(move).trace(x).jaxpr.effects
+
+
+def _lowered(x, host, **static):
+    """Return the result as part of a traced program. The elements of leading batch dimensions move
+    one after another."""
+    move = functools.partial(host.lowered, **static)
+    for _ in range(x.ndim - len(host.source.padded)):
+        move = functools.partial(lax.map, move)
+    return move(x)
+
+
+def _eager(x, host, source, target, **how):
+    """Return the result for a concrete array, outside `jax.jit`."""
+    batch = x.ndim - len(host.source.padded)
+    if not batch:
+        return host.eager(x, source, target, **how)
+    with apart(x):
+        result = host.target.on(target, batch)
+        if _is_program(host):
+            x = jax.device_put(x, host.source.on(source, batch))
+            return _in_one_program(host, result, source=source, target=target, **how)(x)
+        rows = [_eager(row, host, source, target, **how) for row in x]
+        y = jnp.stack(rows) if rows else jnp.zeros((*x.shape[:batch], *host.target.padded), x.dtype)
+        return jax.device_put(y, result)
+
+
+@functools.cache
+def _in_one_program(host, result, **static):
+    return jax.jit(functools.partial(_lowered, host=host, **static), out_shardings=result)
 
 
 def _vectorized(arrays, axes, **static):
@@ -117,9 +140,8 @@ def _transposed(y, x, *, host, **static):
     return [moved_back(host, y, x, **static)]
 
 
-reshard_p.def_impl(lambda x, host, **static: host.eager(x, **static))
+reshard_p.def_impl(_eager)
 batching.primitive_batchers[reshard_p] = _vectorized
-_lowering = mlir.lower_fun(lambda x, host, **static: host.lowered(x, **static), False)
-mlir.register_lowering(reshard_p, _lowering)
+mlir.register_lowering(reshard_p, mlir.lower_fun(_lowered, False))
 ad.deflinear2(reshard_p, _transposed)
 ad.primitive_jvps[reshard_p] = _differentiated

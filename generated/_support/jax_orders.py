@@ -20,12 +20,11 @@ class TwoOrders(OneOrder):
     def eager(self, x, source, target, interpret, collective_id):
         """Return the result for a concrete array, outside `jax.jit`."""
         union = Mesh(np.array(self.devices_by_rank(source, target)), ("device",))
-        batch = x.shape[: x.ndim - len(self.source.padded)]
-        given = (*batch, *self.source.local)
+        given = self.source.local
         # Each process reads and writes the shards of its own devices.
         make = functools.partial(jax.make_array_from_single_device_arrays, dtype=self.dtype)
         with apart(x):
-            x = jax.device_put(x, self.source.on(source, len(batch)))
+            x = jax.device_put(x, self.source.on(source))
             held = {shard.device: shard.data[None] for shard in x.addressable_shards}
             for device in {*union.local_devices} - {*held}:  # outside the source mesh: never read
                 held[device] = jnp.zeros((1, *given), self.dtype, device=device)
@@ -34,7 +33,7 @@ class TwoOrders(OneOrder):
             y = self.stacked(x, union, interpret, collective_id)
             held = {shard.device: shard.data for shard in y.addressable_shards}
             shards = [held[device][0] for device in target.local_devices]
-            return make((*batch, *self.target.padded), self.target.on(target, len(batch)), shards)
+            return make(self.target.padded, self.target.on(target), shards)
 
     @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
     def stacked(self, x, union, interpret=False, collective_id=None):
@@ -42,10 +41,9 @@ class TwoOrders(OneOrder):
         devices of both meshes."""
         rows = P("device")
         collective_id = self.program.settings(union.devices.flat, interpret, collective_id)
-        batch = x.ndim - 1 - len(self.source.local)
 
         def one(order, rows):
-            return self.program.exchange(rows[0], order, batch, interpret, collective_id)[None]
+            return self.program.exchange(rows[0], order, interpret, collective_id)[None]
 
         order = None if self.program.order is None else jnp.array(self.program.order, jnp.int32)
         return mapped(one, union, (P(), rows), rows)(order, x)
@@ -57,12 +55,9 @@ class TwoOrders(OneOrder):
             "in a different order: call it outside jit, on a concrete array"
         )
 
-    def refuse_mix(self, x, target):
-        """Do nothing, because this reshard runs only outside `jax.jit`."""
-
     def meshes(self, mesh, target_mesh):
         """Return the meshes of both sides. Raises ValueError or TypeError for wrong meshes."""
-        source, ids = self.source.mesh(mesh), self.target.ids
+        source, ids = self.source.checked(mesh), self.target.ids
         if target_mesh is None:
             by_id = dict(zip(self.source.ids, mesh.devices.flat, strict=True))
             if not by_id.keys() >= {*ids}:
@@ -71,7 +66,7 @@ class TwoOrders(OneOrder):
                     ", because the source mesh lacks some of the target's devices"
                 )
             target_mesh = self.target.mesh_of([by_id[device_id] for device_id in ids])
-        target = self.target.mesh(target_mesh)
+        target = self.target.checked(target_mesh)
         self.devices_by_rank(source, target)
         return source, target
 

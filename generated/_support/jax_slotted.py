@@ -46,8 +46,8 @@ class SlottedPadding(Padding):
             for position, slot in enumerate(self._slots(axis).tolist()):
                 found = self._range(axis, position)
                 if found != given[slot]:
-                    where = f"device {side.ids[position]}, {side.name} shard along dimension {axis}"
-                    return f"{where}: got {found}, expected {given[slot]} by its sharding"
+                    where = f"device {side.ids[position]}, {side.name}, dimension {axis}"
+                    return f"{where}: got {found}, expected {given[slot]}"
         return ""
 
     def added(self, x):

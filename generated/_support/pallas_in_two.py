@@ -25,12 +25,11 @@ class InTwo(PallasProgram):
 
     def fault(self):
         """Return the first fault in either program's transfers or waits, or ""."""
-        moved = (one.proof.fault() for one in self.carriers if one.proof)
-        faults = (*moved, *(one.fault() for one in self.carriers))
-        return next(filter(None, faults), "")
+        return next(filter(None, (one.fault() for one in self.carriers)), "")
 
-    def carried(self, shard, order, interpret, collective_id):
+    def carried(self, shard, call):
         """Return the target shard with zero padding."""
         # Each exchange converts elements itself: rings add values, copies may move their bits.
-        part = self.first.exchange(shard, order, 0, interpret, collective_id)
-        return self.then.exchange(part, order, 0, interpret, collective_id + self._more_ids)
+        part = self.first.exchange(shard, *call)
+        next_id = call.collective_id + self._more_ids
+        return self.then.exchange(part, *call._replace(collective_id=next_id))

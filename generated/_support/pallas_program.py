@@ -9,10 +9,10 @@ from .pallas_call import Call
 
 class PallasProgram:
     """A program with kernels. `peers`: the ends of all transfers, None if partial results move;
-    `proof`: the object whose `fault` checks the transfers, or None; `order`: a table of ranks, or
-    None; `terms`: the `Terms` that dimension 0 numbers, or None; `view`: the tensor's dimensions in
-    kernel order; TPU memory tiles the last two; `powers_of_two`: whether the module is for a v5e,
-    whose devices send directly only over a power of two of hops along one axis; `bits`: when
+    `order`: a table of ranks, or None; `terms`: the `Terms` that dimension 0 numbers, or None;
+    `view`: the tensor's dimensions in kernel order; TPU memory tiles the last two; `powers_of_two`:
+    whether the module is for a v5e, whose devices send directly only over a power of two of hops
+    along one axis; `bits`: when
     elements are taken as integers of their width: "always", "interpreted" or "" (never);
     `carriers`: the programs with one kernel each, in order.
 
@@ -25,7 +25,6 @@ class PallasProgram:
     """
 
     peers: Any = None
-    proof: Any = None
     order: Any = None
     terms: Any = None
     pairs: Any = None  # returns the ranks of senders and receivers, if they are not in `moves`
@@ -34,16 +33,14 @@ class PallasProgram:
     moved: Callable
 
     def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
-        self.peers, self.view, self.collective_id, self.bits = peers, view, collective_id, bits
-        self.powers_of_two, self.proof, self.order = powers_of_two, peers.proof, peers.order
+        self.peers, self.view, self.order, self.bits = peers, view, peers.order, bits
+        self.collective_id, self.powers_of_two = collective_id, powers_of_two
         self.inverse = tuple(view.index(axis) for axis in range(len(view)))
         local, self.carriers = peers.target.local or (1,), (self,)
         self.target_shape = tuple(local[axis] for axis in view)  # in kernel order
 
-    @property
-    def moves(self):
-        """Return the `Exchange` of all transfers, None if partial results move."""
-        return self.peers and self.peers.exchange
+    # The `Exchange` of all transfers, None if partial results move.
+    moves = property(lambda self: self.peers and self.peers.exchange)
 
     def attach(self, host):
         """Bind to the host of a reshard."""
@@ -61,24 +58,18 @@ class PallasProgram:
             check_routes(self, list(devices))
         return self.collective_id if collective_id is None else collective_id
 
-    def exchange(self, shard, order, batch, interpret, collective_id):
-        """Return the target shard with zero padding; `batch`: the number of leading batch
-        dimensions, nonzero only under `jax.vmap`."""
-
-        def move(shard):
-            return self.carried(shard, order, interpret, collective_id)
-
-        if batch:
-            move = self.host.operation.batched(move, batch)
+    def exchange(self, shard, order, interpret, collective_id):
+        """Return the target shard with zero padding."""
+        move = functools.partial(self.carried, call=Call(order, interpret, collective_id))
         if self.bits != "always" and not (self.bits and interpret):
             return move(shard)
         from .jax_bits import by_bits  # only if XLA or kernels may change or lack the elements
 
         return by_bits(move, shard)
 
-    def carried(self, shard, order, interpret, collective_id):
+    def carried(self, shard, call):
         """Return the target shard with zero padding, given a source shard."""
-        moved, call = self.moved, Call(order, interpret, collective_id)
+        moved = self.moved
         if shard.dtype in ("bool", "int64") or not shard.shape:
             from .pallas_elements import in_vectors  # only if kernels cannot take the elements
 
@@ -87,7 +78,7 @@ class PallasProgram:
         if self.host.paddings and self.leaves_padding:
             from .jax_zeros import zero_ends  # only if emitted with padding
 
-            y = zero_ends(y, self.host, self.peers.here(order)[1])
+            y = zero_ends(y, self.host, self.peers.here(call.order)[1])
         return y
 
     def watched(self, move):
@@ -97,8 +88,8 @@ class PallasProgram:
         return watched(move)
 
     def fault(self):
-        """Return a message, found without data, about the first device whose wait does not match
-        the transfers on its semaphores, or "". Here it is always "": a wait uses the box of its
-        piece or the whole target shard, which the proof of `moves` covers, like sends and barrier
-        signals."""
-        return ""
+        """Return a message, found without data, about the first transfer that only one end lists,
+        or the first device whose wait does not match the transfers on its semaphores, or "". Here a
+        wait uses the box of its piece or the whole target shard, which the proof covers, like sends
+        and barrier signals."""
+        return self.peers.proof.fault() if self.peers else ""

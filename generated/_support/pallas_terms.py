@@ -55,7 +55,7 @@ class ReducedTerms(PallasProgram):
     def __init__(self, carrier, source, target, terms, reduces=False, empty=0):
         self.carrier, self._source, self._target = carrier, source, target
         self.terms, self._reduces, self._empty_value = terms, reduces, empty
-        self.peers, self.proof, self.order = carrier.peers, carrier.proof, carrier.order
+        self.peers, self.order = carrier.peers, carrier.order
         self.collective_id, self.bits = carrier.collective_id, carrier.bits
         self.carriers = carrier.carriers
 
@@ -69,10 +69,10 @@ class ReducedTerms(PallasProgram):
         semaphores, or ""."""
         return self.carrier.fault()
 
-    def carried(self, shard, order, interpret, collective_id):
+    def carried(self, shard, call):
         """Return the target shard with zero padding."""
         x = shard.reshape(self._source.local)
-        y = self.carrier.carried(x, order, interpret, collective_id)
+        y = self.carrier.carried(x, call)
         if self._reduces:
             floating = jnp.issubdtype(self.host.dtype, jnp.floating)
             # Floats may have moved as integers of their width, which must not be reduced.
@@ -81,7 +81,7 @@ class ReducedTerms(PallasProgram):
             y = lax.bitcast_convert_type(y, shard.dtype) if floating else y
         y = y.reshape(self.host.target.local)
         new = self._target.new
-        _, receiver = self.carrier.peers.here(order) if new or self.host.paddings else (0, 0)
+        _, receiver = self.carrier.peers.here(call.order) if new or self.host.paddings else (0, 0)
         if new:
             y = jnp.where(self._is_empty(receiver), self._empty(shard.dtype), y)
         if not self.host.paddings:

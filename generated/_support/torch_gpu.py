@@ -10,7 +10,7 @@ import math
 import torch
 
 from .boxes import extents
-from .spread import volume
+from .gaps import volume
 from .torch_check import self_check
 from .torch_local import NO_GRADIENT, Together
 from .torch_tensors import LINE, UNITS, check, check_few, has_kernels, on, requires_grad, table

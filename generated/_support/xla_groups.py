@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .boxes import common
 from .ranks import at
-from .spread import common
 from .xla_rounds import boxes_of, of_pairs
 
 

@@ -54,16 +54,14 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .._support import require
-from .._support.doors import absent
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.pallas_direct import Halves, tile_at
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "0c58a08c33c3a797", __name__)
+require("pallas_tpu", "a0a9c37fa2840c38", __name__)
 
-__getattr__ = absent(__name__)
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
 
@@ -165,6 +163,13 @@ _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape
 source_sharding, target_sharding = _SOURCE.on, _TARGET.on
+
+
+def __getattr__(name):
+    from .._support.doors import absent  # only for a name that this module lacks
+
+    raise absent(__name__, name)
+
 
 if __name__ == "__main__":
     print(f"ok: {_HOST.self_check()}")

@@ -53,7 +53,7 @@ import triton.language as tl
 from .._support import require
 from .._support.torch_matmul import TritonMatmul
 
-require("triton_gpu", "0ac9be1f535f55ba", __name__)
+require("triton_gpu", "c4a32583165833e8", __name__)
 
 __all__ = ["matmul", "matmul_local", "synchronize"]
 

@@ -232,36 +232,25 @@ class Call(NamedTuple):
 
     def run(self, kernel, *arrays, **settings):
         """Run a kernel on the table, if there is one, and on arrays in HBM; return its results."""
-        tables, smem = [], []
-        if self.order is not None:
-            tables, smem = [self.order], [in_smem(self.order)]
+        specs = [HBM] * len(arrays)
         # A block spec tells only the kernel where an array is. Tell XLA too; otherwise it may place
         # the array elsewhere, and the kernel moves unrelated bytes of HBM.
         if not self.interpret:
             arrays = tuple(pltpu.with_memory_space_constraint(x, pltpu.HBM) for x in arrays)
         elif jax.sharding.get_abstract_mesh().size >= jax.local_device_count("cpu"):
             refuse_to_hang((arrays, settings["out_shape"], settings["scratch_shapes"]))
-        return pl.pallas_call(
-            kernel,
-            in_specs=[*smem, *[HBM] * len(arrays)],
-            interpret=pltpu.InterpretParams() if self.interpret is True else self.interpret,
-            **settings,
-        )(*tables, *arrays)
+        if self.order is not None:
+            arrays, specs = (self.order, *arrays), [in_smem(self.order), *specs]
+        interpret = pltpu.InterpretParams() if self.interpret is True else self.interpret
+        return pl.pallas_call(kernel, in_specs=specs, interpret=interpret, **settings)(*arrays)
 
     def pushed(self, kernel, x, shape, scratch, *beside, **more):
         """Run a kernel that sends array `x` and return an array of `shape` that it receives, both
         in HBM. `beside`: the shapes of its scratch arrays in HBM."""
-        parameters = {"has_side_effects": True, "collective_id": self.collective_id}
-        found, *_ = self.run(
-            kernel,
-            x,
-            out_shape=[pltpu.HBM(each, x.dtype) for each in (shape, *beside)],
-            out_specs=[HBM] * (1 + len(beside)),
-            scratch_shapes=scratch,
-            compiler_params=pltpu.CompilerParams(**parameters),
-            **more,
-        )
-        return found
+        shapes = [pltpu.HBM(each, x.dtype) for each in (shape, *beside)]
+        out = {"out_shape": shapes, "out_specs": [HBM] * len(shapes), "scratch_shapes": scratch}
+        params = pltpu.CompilerParams(has_side_effects=True, collective_id=self.collective_id)
+        return self.run(kernel, x, **out, compiler_params=params, **more)[0]
 
 
 # _support/pallas_reach.py

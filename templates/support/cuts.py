@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from .exchanges import Exchange
-from .spread import volume
+from .gaps import volume
 
 
 class Cut(NamedTuple):

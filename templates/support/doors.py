@@ -4,13 +4,9 @@ DOORS = {"reshard_done": "start", "reshard_dtensor": "dtensor", "reshard_start":
 DOORS |= {"symmetric_result": "symmetric", "symmetric_source": "symmetric"}
 
 
-def absent(module):
-    """Return a `__getattr__` for a module, which raises AttributeError. If a feature adds the
-    missing function, the message names that feature."""
-
-    def missing(name):
-        feature = DOORS.get(name)
-        needs = f'needs features=("{feature}",) in emit (--feature {feature})'
-        raise AttributeError(f"{module}.{name} {needs if feature else 'does not exist'}")
-
-    return missing
+def absent(module, name):
+    """Return the AttributeError for a name that a module lacks. If a feature adds the function of
+    that name, the message names that feature."""
+    feature = DOORS.get(name)
+    needs = f'needs features=("{feature}",) in emit (--feature {feature})'
+    return AttributeError(f"{module}.{name} {needs if feature else 'does not exist'}")

@@ -4,8 +4,9 @@ import importlib
 import re
 from collections import Counter
 
+from .boxes import common
 from .exchanges import Exchange
-from .spread import common, volume
+from .gaps import volume
 
 
 def hosts_of(package, backend, plans):

@@ -16,13 +16,14 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .boxes import not_run
 from .groups import moves_of, order_of
 from .jax_bits import bits_of
-from .jax_host import FEW, meshes_here, proved
-from .jax_meshes import apart, expect, mapped, not_mapped, typed
+from .jax_callers import not_mapped
+from .jax_host import FEW, proved
+from .jax_meshes import apart, expect, mapped, typed
 from .jax_numbered import filled, judge, numbered
 from .jax_refused import refuse_derivative
+from .not_run import not_run
 from .xla_rounds import Round, boxes_of
 
 
@@ -135,11 +136,19 @@ class Group:
         for name, host, x in zip(self.names, self.hosts, given, strict=True):
             expect(x, host.source.padded, host.dtype, f"{name}: source array, as pad makes it")
         called = interpret, self.collective_id if collective_id is None else collective_id
-        source, target = self.kinds[0].meshes(mesh, target_mesh)
-        faults = [kind.unlike(mesh, target_mesh) for kind in self.kinds]
-        if all(faults):  # kinds may name different axes: the meshes must fit one kind
-            raise ValueError(faults[0])
+        source, target = self._meshes(mesh, target_mesh)
         return give_back(self.moved(given, source, target, called))
+
+    def _meshes(self, mesh, target_mesh):
+        """Return the meshes of both sides. Kinds may name different axes; the meshes must fit one
+        kind. Raises the errors of `reshard`."""
+        faults = []
+        for kind in self.kinds:
+            try:
+                return kind.meshes(mesh, target_mesh)
+            except ValueError as fault:
+                faults.append(fault)
+        raise faults[0]
 
     def _ordered(self, tree, what):
         """Return the leaves of a pytree in the order of names, and a function that takes other
@@ -317,7 +326,9 @@ class Group:
         """Move numbered elements of every tensor, and return the facts checked. Exit on a fault,
         or if there are too many elements to move."""
         *_, checked = map(proved, self.kinds)
-        *_, (mesh, target_mesh) = map(meshes_here, self.kinds)
+        if any(kind.dtype.itemsize == 8 for kind in self.kinds):
+            jax.config.update("jax_enable_x64", True)
+        *_, (mesh, target_mesh) = [kind.meshes_here() for kind in self.kinds]
         elements = sum(math.prod(host.shape) for host in self.hosts)
         if elements > FEW:
             not_run(f"{elements} elements are too many to move here; {checked.rstrip('; ')}")

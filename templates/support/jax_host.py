@@ -6,10 +6,8 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType
 
-from .boxes import not_run
-from .jax_meshes import apart, expect, not_mapped, over_devices, typed
+from .jax_meshes import apart, expect, over_devices, typed
 
 FEW = 2**18  # the number of elements; a self-check does not move larger tensors
 
@@ -25,18 +23,14 @@ class OneOrder:
         self.name, self.shape, self.dtype = name, shape, jnp.dtype(dtype)
         self.source, self.target, self.program = source, target, program
         source.name, target.name = "source", "target"
-        sides = (source, target)
-        self.paddings = padding and [padding(side, side.whole(shape)) for side in sides]
+        self.paddings = padding and [padding(side, side.whole(shape)) for side in (source, target)]
         self.operation = operation
         self.ranks = sorted({*source.ids, *target.ids})
         for part in filter(None, (program, operation)):
             part.attach(self)
 
-    @property
-    def exchange(self):
-        """Return the `Exchange` of all transfers; None if partial results move or collectives
-        move the data."""
-        return self.program.moves
+    # The `Exchange` of all transfers; None if partial results move or collectives move the data.
+    exchange = property(lambda self: self.program.moves)
 
     def pad(self, x):
         """Return the padded global array of a logical tensor, or of its terms [terms, ...]: all
@@ -45,8 +39,7 @@ class OneOrder:
         Under jit, XLA on CPU moves bfloat16 and float8_e5m2 as float32, which changes NaN payloads.
         Other dtypes, and calls outside jit, preserve every bit.
         """
-        what = "array of terms" if self.source.terms else "tensor"
-        expect(x, self.source.whole(self.shape), self.dtype, what)
+        expect(x, self.source.whole(self.shape), self.dtype, "tensor")
         return self.paddings[0].add(x) if self.paddings else x
 
     def unpad(self, y):
@@ -77,12 +70,12 @@ class OneOrder:
         different device orders, within jit; NotImplementedError if the module was emitted without
         the feature.
         """
-        not_mapped("reshard")
+        if not jax.sharding.get_abstract_mesh().empty:
+            from .jax_callers import check_current  # only if a mesh is set
+
+            check_current(self, x, mesh, target_mesh)
         expect(x, self.source.padded, self.dtype, "source array, as pad(x) makes it")
         source, target = self.meshes(mesh, target_mesh)
-        if fault := self.unlike(mesh, target_mesh):
-            raise ValueError(fault)
-        self.refuse_mix(x, target)
         if self.operation:
             return self.operation.bind(x, source, target, interpret, collective_id)
         if isinstance(x, jax.core.Tracer):
@@ -91,100 +84,79 @@ class OneOrder:
             return self.lowered(only_moved(x), source, target, interpret, collective_id)
         return self.eager(x, source, target, interpret, collective_id)
 
-    def unlike(self, mesh, target_mesh):
-        """Describe a fault in the axes of either mesh; "" if there is none."""
-        other = "" if target_mesh is None else self.target.unlike(target_mesh)
-        return self.source.unlike(mesh) or other
-
     def self_check(self):
         """Prove, without data, that every device's box is its shard and, if boxes are sent, that
         they fill every target shard. Then move numbered elements if there are few, else trace the
         program. JAX's own sharding gives the expected elements. Return the facts checked; exit on a
         fault, or if nothing ran."""
         checked, elements = proved(self), math.prod(self.shape)
-        mesh, target_mesh = meshes_here(self)
+        mesh, target_mesh = self.meshes_here()
         move = functools.partial(self.reshard, mesh=mesh, target_mesh=target_mesh)
         if elements > FEW:
-            not_run(f"{elements} elements are too many to move here; {checked}{_trace(self, move)}")
-        from .jax_numbered import check_moves  # only if few elements move
+            from .jax_traced import only_trace
+
+            only_trace(self, move, f"{elements} elements are too many to move here; {checked}")
+        from .jax_numbered import check_moves
 
         check_moves(self, mesh, move)
         return f"{checked}{elements} elements moved, every target shard right"
 
+    def meshes_here(self):
+        """Return the meshes of both sides on the available devices. Exit if there are too few
+        devices, or if a device's box differs from its shard."""
+        here, need = jax.devices(), len(self.ranks)
+        if len(here) < need:
+            raise SystemExit(f"self-check needs {need} devices, JAX has {len(here)}")
+        by_id, sides = dict(zip(self.ranks, here, strict=False)), (self.source, self.target)
+        meshes = [side.mesh_of([by_id[each] for each in side.ids]) for side in sides]
+        for side, mesh in zip(self.paddings or sides, meshes, strict=True):
+            if fault := side.fault(mesh):
+                raise SystemExit(fault)
+        return meshes
+
     def meshes(self, mesh, target_mesh):
         """Return the meshes of both sides. Raises ValueError or TypeError for wrong meshes."""
-        source = self.source.mesh(mesh)
-        target = self.target.mesh(mesh if target_mesh is None else target_mesh)
-        got, expected = ([each.id for each in m.devices.flat] for m in (target, source))
-        if got != expected:
-            both = f"{got}, expected {expected}, the devices of mesh in the same order"
-            raise ValueError(f"target_mesh: got devices {both}")
+        source = self.source.checked(mesh)
+        if target_mesh is None:
+            return source, self.target.mesh(mesh)
+        target = self.target.checked(target_mesh)
+        if [*target.devices.flat] != [*source.devices.flat]:
+            from .jax_callers import refuse_order  # only if they differ
+
+            refuse_order(source, target)
         return source, target
-
-    def refuse_mix(self, x, target):
-        """Raise ValueError if a mesh with Explicit axes is set in a traced program and differs from
-        the result's mesh."""
-        context = jax.sharding.get_abstract_mesh()
-        if isinstance(x, jax.core.Tracer) and AxisType.Explicit in context.axis_types:
-            from .jax_explicit import refuse_mix  # only if axes are Explicit
-
-            refuse_mix(context, target)
 
     def eager(self, x, source, target, interpret, collective_id):
         """Return the result for a concrete array, outside `jax.jit`."""
-        batch = x.ndim - len(self.source.padded)
         with apart(x):
-            x = jax.device_put(x, self.source.on(source, batch))
-            return _compiled(self, batch, source, target, interpret, collective_id)(x)
+            x = jax.device_put(x, self.source.on(source))
+            return _compiled(self, source, target, interpret, collective_id)(x)
 
     @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4, 5))
     def lowered(self, x, source, target, interpret, collective_id):
         """Return the result as part of a traced program."""
         collective_id = self.program.settings(source.devices.flat, interpret, collective_id)
-        batch = x.ndim - len(self.source.padded)
-        given, result = self.source.on(source, batch), self.target.on(target, batch)
+        given, result = self.source.on(source), self.target.on(target)
 
         def moved(shard):
-            return self.program.exchange(shard, None, batch, interpret, collective_id)
+            return self.program.exchange(shard, None, interpret, collective_id)
 
         return typed(result, over_devices(moved, [given], result)(typed(given, x)))
 
 
 @functools.cache
-def _compiled(host, batch, source, target, *how):
-    result = host.target.on(target, batch)  # otherwise XLA chooses the sharding
+def _compiled(host, source, target, *how):
+    result = host.target.on(target)  # otherwise XLA chooses the sharding
     return jax.jit(lambda x: host.lowered(x, source, target, *how), out_shardings=result)
-
-
-def meshes_here(host):
-    """Return the meshes of both sides on the available devices. Exit if there are too few devices,
-    or if a device's box differs from its shard."""
-    here = jax.devices()
-    if len(here) < len(host.ranks):
-        raise SystemExit(f"self-check needs {len(host.ranks)} devices, JAX has {len(here)}")
-    if host.dtype.itemsize == 8:
-        jax.config.update("jax_enable_x64", True)
-    devices = dict(zip(host.ranks, here, strict=False))
-    sides = host.source, host.target
-    meshes = [side.mesh_of([devices[device_id] for device_id in side.ids]) for side in sides]
-    for side, mesh in zip(host.paddings or sides, meshes, strict=True):
-        if fault := side.fault(mesh):
-            raise SystemExit(fault)
-    return meshes
 
 
 def proved(host):
     """Return the facts proved without data, here and by `meshes_here`; exit on a fault."""
-    proof = host.program.proof
-    if fault := (proof and proof.fault()) or host.program.fault():
+    if fault := host.program.fault():
         raise SystemExit(fault)
-    sent = f", all sends match receives{proof.proved()}" if proof else ""
-    return f"shards tile the tensor{sent}; "
+    if not host.program.peers:
+        return "shards tile the tensor; "
+    from .spread import at_some  # only if ends list transfers
 
-
-def _trace(host, move):
-    if tuple(host.source.ids) != tuple(host.target.ids):
-        return "the program is not traced"
-    x = jax.ShapeDtypeStruct(host.source.padded, host.dtype)
-    jax.jit(functools.partial(move, interpret=True)).trace(x)
-    return "the program is traced"
+    checked = at_some(max(len(host.source.ids), len(host.target.ids)))
+    return f"shards tile the tensor, all sends match receives{checked}; "

@@ -1,5 +1,6 @@
 """Meshes and shardings, which determine each device's part of a global array."""
 
+import contextlib
 import math
 
 import jax
@@ -8,7 +9,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from .boxes import extents
+from .boxes import extents, ranges
 
 
 class Sharded:
@@ -45,44 +46,38 @@ class Sharded:
         """Return a message about the first device whose box differs from its shard in JAX's own
         sharding; "" if there is none. `whole`: the shape without the padding at its end, if any."""
         shards = self.on(mesh).devices_indices_map(self.padded).values()
-        for axis, (size, end) in enumerate(zip(self.padded, whole or self.padded, strict=True)):
-            for position, shard in enumerate(shards):
-                low, high = self.box(position)[2 * axis : 2 * axis + 2]
-                found = min(low, high), high  # an empty range may begin beyond the tensor
-                wanted = tuple(min(each, end) for each in shard[axis].indices(size)[:2])
-                if found != wanted:
-                    return self.misplaced(axis, position, found, wanted)
+        for position, shard in enumerate(shards):
+            ends = (part.indices(size)[:2] for part, size in zip(shard, self.padded, strict=True))
+            cut = zip(ends, whole or self.padded, strict=True)
+            wanted = [(min(low, end), min(high, end)) for (low, high), end in cut]
+            # An empty range may begin beyond the tensor; a scalar's box has one range.
+            found = [(min(each), each[1]) for each in ranges(self.box(position))][: len(wanted)]
+            if found != wanted:
+                return f"device {self.ids[position]}, {self.name}: got {found}, expected {wanted}"
         return ""
-
-    def misplaced(self, axis, position, found, wanted):
-        """Return the message that a device's range of a dimension differs from the sharding's
-        range."""
-        where = f"device {self.ids[position]}, {self.name} shard along dimension {axis}"
-        return "{}: got {} to {}, expected {} to {} by its sharding".format(where, *found, *wanted)
 
     def mesh(self, mesh):
         """Return a mesh with the axes that shardings name: the given mesh if it has these axes,
         else a mesh of the same devices. Raises TypeError or ValueError for a wrong mesh."""
-        if not isinstance(mesh, Mesh):
-            got = type(mesh).__name__
-            raise TypeError(f"{self.name} mesh: got {got}, expected a jax.sharding.Mesh")
-        got, expected = mesh.devices.size, math.prod(self.sizes)
-        if got != expected:
-            raise ValueError(f"{self.name} mesh: got {got} devices, expected {expected}")
+        if not isinstance(mesh, Mesh) or mesh.devices.size != math.prod(self.sizes):
+            from .jax_callers import refuse  # only if the mesh is wrong
+
+            refuse(self, mesh)
         return mesh if mesh.shape_tuple == self.axes else self.mesh_of(mesh.devices)
 
     def mesh_of(self, devices):
         """Return the mesh of devices given by position."""
         return Mesh(np.reshape(devices, self.sizes), self.names)
 
-    def unlike(self, mesh):
-        """Describe the fault of a mesh whose axes share names with this side's axes but differ
-        in order or sizes; "" if there is none."""
-        if mesh.shape_tuple == self.axes:
-            return ""
-        from .jax_unlike import unlike  # only if the mesh divides devices into other axes
+    def checked(self, mesh):
+        """Return `mesh(mesh)` of a user's mesh. Raises ValueError also if its axes share names with
+        this side's axes but differ in order or sizes."""
+        found = self.mesh(mesh)
+        if found is not mesh:
+            from .jax_callers import refuse_axes  # only if it divides devices into other axes
 
-        return unlike(self, mesh)
+            refuse_axes(self, mesh)
+        return found
 
     def on(self, mesh, batch=0):
         """Return the sharding of the argument or result of `reshard`: the device at position i is
@@ -90,32 +85,21 @@ class Sharded:
         return NamedSharding(self.mesh(mesh), P(*[None] * batch, *self.spec))
 
 
-def not_mapped(what):
-    """Raise ValueError if called inside a shard_map, where arrays are shards."""
-    manual = jax.sharding.get_abstract_mesh().manual_axes
-    if manual:
-        raise ValueError(
-            f"{what} inside a shard_map over {', '.join(manual)}: it takes global arrays, and maps "
-            "over shards itself; call it outside, before or after the shard_map"
-        )
-
-
 def apart(x):
-    """Return a context manager that unsets the current mesh, unless `x` is traced. An array
-    moves on its own devices, which may differ from the devices of the user's current mesh."""
-    same = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
-    try:
-        traced = isinstance(x, jax.core.Tracer)
-        return same if traced else jax.set_mesh(Mesh(np.empty((), object), ()))
-    except ValueError:  # raised during any trace, even if `x` is a constant
-        return same
+    """Return a context manager that unsets the user's current mesh, if any, unless `x` is
+    traced."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return contextlib.nullcontext()
+    from .jax_callers import unset  # only if a mesh is set
+
+    return unset(x)
 
 
 def typed(sharding, x):
     """Constrain a program's array to this sharding, as part of its type if axes are Explicit."""
     meshes = sharding.mesh, jax.typeof(x).sharding.mesh, jax.sharding.get_abstract_mesh()
     if any(AxisType.Explicit in mesh.axis_types for mesh in meshes):
-        from .jax_explicit import retyped
+        from .jax_callers import retyped
 
         return retyped(x, sharding)
     return lax.with_sharding_constraint(x, sharding)
@@ -149,8 +133,7 @@ def over_devices(function, given, result):
 def expect(x, shape, dtype, what):
     """Raise TypeError for a value that is not an array, and ValueError for a wrong shape or
     dtype."""
-    if not hasattr(x, "dtype"):
-        got = type(x).__name__
-        raise TypeError(f"{what}: got {got}, expected an array of {shape} of {dtype}")
-    if tuple(x.shape) != shape or x.dtype != dtype:
-        raise ValueError(f"{what}: got {tuple(x.shape)} of {x.dtype}, expected {shape} of {dtype}")
+    if getattr(x, "dtype", None) != dtype or tuple(x.shape) != shape:
+        from .jax_callers import refuse_array  # only if the array is wrong
+
+        refuse_array(x, shape, dtype, what)

@@ -1,5 +1,6 @@
 """Numbered elements for the self-check of a reshard of partial sums."""
 
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -19,17 +20,22 @@ def terms_of(terms, tensor, count):
 
 
 def as_terms(host, tensor):
-    """Return the argument of a host's `pad` that represents a tensor, and the expected result of
-    `tensor_of`."""
+    """Return the argument of a host's `pad` that represents a tensor, and the values expected of
+    its result, without terms if these are reduced by `whole_of`."""
     source, target, terms = host.source, host.target, host.program.terms
     given = terms_of(terms, tensor, source.padded[0]) if source.terms else tensor
     made = target.terms and terms.transposed
     return given, np.stack([tensor] * target.padded[0]) if made else tensor
 
 
-def tensor_of(host, result):
-    """Return the tensor that an unpadded result represents."""
-    terms = host.program.terms
-    if not host.target.terms or terms.transposed:
-        return result
-    return getattr(np.asarray(result, np.float32), terms.target_operator)(axis=0)
+def whole_of(host, y, wanted):
+    """Return the tensor that a result with terms represents, and `wanted` as an array of the same
+    type. If cotangents move, all terms equal the tensor and are kept. Exit if padding is not
+    zero."""
+    terms, y = host.program.terms, np.asarray(y)
+    if host.paddings and y[host.paddings[1].where()].any():
+        raise SystemExit("wrong target shards, or nonzero padding")
+    y = np.asarray(host.unpad(jnp.asarray(y)))
+    if terms.transposed:
+        return y, wanted
+    return getattr(np.asarray(y, np.float32), terms.target_operator)(axis=0), wanted

@@ -20,20 +20,16 @@ def is_traced(*values):
 def div(a, b):
     """Return the quotient of non-negative integers in one kernel operation. `//` takes nine,
     because it floors negative values, and a signed division by a power of two takes five."""
-    if _is_power_of_two(b):
-        return a >> b.bit_length() - 1 if b > 1 else a
+    if isinstance(b, int) and b & (b - 1) == 0:
+        return a >> b.bit_length() - 1
     return lax.div(a, operand(b)) if is_traced(a) else a // b
 
 
 def rem(a, b):
     """Return the remainder of non-negative integers."""
-    if _is_power_of_two(b):
-        return a & b - 1 if b > 1 else 0
+    if isinstance(b, int) and b & (b - 1) == 0:
+        return a & b - 1
     return lax.rem(a, operand(b)) if is_traced(a) else a % b
-
-
-def _is_power_of_two(b):
-    return isinstance(b, int) and b > 0 and b & (b - 1) == 0
 
 
 def operand(b):

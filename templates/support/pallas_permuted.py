@@ -1,9 +1,10 @@
 """Transfers in which all devices send and receive the same number of tiles, all of one shape."""
 
 import functools
-from collections import Counter
+import itertools
 
-from .spread import at_some, common, gap, spread
+from .boxes import common, extents, ranges
+from .spread import spread
 
 
 class Permuted:
@@ -30,22 +31,17 @@ class Permuted:
     def fault(self):
         """Return the first fault: a tile that only one end lists, or a target shard that its tiles
         do not fill; "" if there is none."""
-        come = functools.cache(lambda position: Counter(self.senders(position)))
-        leave = functools.cache(lambda position: Counter(self.receivers(position)))
+        come, leave = map(functools.cache, (self.senders, self.receivers))
         for position in spread(len(self.target.ids)):
             device, whole = f"device {self.target.ids[position]}", self.target.box(position)
-            tiles = [common(self.source.box(peer), whole) for peer in self.senders(position)]
-            if fault := gap(whole, tiles):
-                return f"{device}: {fault}"
-            if any(leave(peer)[position] != 1 for peer in come(position)):
+            tiles = [common(self.source.box(peer), whole) for peer in come(position)]
+            if not is_filled(whole, tiles):
+                return f"{device}: its tiles do not fill its shard, each place once"
+            if any(leave(peer).count(position) != 1 for peer in come(position)):
                 return f"{device}: it waits for a tile that its sender does not send"
-            if any(come(peer)[position] != 1 for peer in leave(position)):
+            if any(come(peer).count(position) != 1 for peer in leave(position)):
                 return f"{device}: it sends a tile that its receiver does not expect"
         return ""
-
-    def proved(self):
-        """Return " at N of M devices" if `fault` checks only some devices, else ""."""
-        return at_some(len(self.target.ids))
 
     @functools.cached_property
     def exchange(self):
@@ -54,3 +50,11 @@ class Permuted:
 
         ends = self.source, self.target, self.senders, self.receivers
         return Exchange(*ends, hidden=self.target.hidden)
+
+
+def is_filled(box, tiles):
+    """Return whether tiles of one shape fill a box, each place once."""
+    shape = extents(tiles[0])
+    ends = zip(ranges(box), shape, strict=True)
+    starts = itertools.product(*(range(low, high, max(size, 1)) for (low, high), size in ends))
+    return {*map(extents, tiles)} == {shape} and sorted(each[::2] for each in tiles) == [*starts]

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from jax import lax
 
-from .boxes import ranges
+from .boxes import common, ranges
+from .gaps import gap, some
 from .pallas_integers import digits_of, is_full
 from .pallas_peers import div, rem
-from .spread import at_some, common, gap, some, spread
+from .spread import spread
 
 
 class Forms(NamedTuple):
@@ -166,10 +167,6 @@ class Peers:
         """Count the pieces that leave a source position: (sender, receiver, box)."""
         found = (self.outgoing(sender, n, self.order) for n in range(self.outgoing_count(sender)))
         return Counter((sender, each.peer, each.box) for each in found if each.moves)
-
-    def proved(self):
-        """Return " at N of M devices" if `fault` checks only some devices, else ""."""
-        return at_some(max(len(self.source.ids), len(self.target.ids)))
 
     @functools.cached_property
     def exchange(self):

@@ -14,7 +14,6 @@ import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_call import Call
 from .pallas_peers import div, is_traced, rem
 from .pallas_program import PallasProgram
 
@@ -122,12 +121,11 @@ class Ring(PallasProgram):
                 return f"device {sides[0].ids[position]} keeps a part that rings do not bring to it"
         return ""
 
-    def carried(self, shard, _order, interpret, collective_id):
+    def carried(self, shard, call):
         """Return this device's reduced part. The kernel takes the array that `_packed` returns; the
         last chunks of its result are the part."""
         dtype = self.host.dtype
         wide = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
-        call = Call(None, interpret, collective_id)
         x = self._packed(shard.reshape(self.given).astype(wide))
         y = self._ran(call, x)[:, -self.chunks :].reshape(-1)[: math.prod(self.part)]
         return y.astype(dtype).reshape(self.host.target.local)

@@ -38,6 +38,8 @@ class Forwarding(PallasProgram):
     def fault(self):
         """Return the first fault in the final contents of slots, or "". Contents are relative to
         the device, so they are the same on all devices."""
+        if fault := super().fault():
+            return fault
         schedule, (held, _) = self.schedule, self._carried()
         ends = zip(schedule.offsets, schedule.arrives, strict=True)
         for number, (offset, slot) in enumerate(ends):

@@ -36,6 +36,7 @@ class Slots(PallasProgram):
         super().__init__(peers, tuple(range(len(slot.held))), **settings)
         self.kernel, self.slot, self.outgoing, self.incoming = kernel, slot, outgoing, incoming
         self._source_reach, self._target_reach = source_reach, target_reach
+        self.slot_shape = slot.shape
 
     def moved(self, x, call):
         """Return the target shard with arbitrary padding."""

@@ -15,8 +15,9 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from .jax_bits import bits_of
+from .jax_callers import not_mapped
 from .jax_host import OneOrder
-from .jax_meshes import expect, mapped, not_mapped, typed
+from .jax_meshes import expect, mapped, typed
 from .pallas_call import HBM
 
 SEMAPHORES = (pl.BlockSpec(memory_space=pltpu.SEMAPHORE),) * 2
@@ -72,8 +73,6 @@ class StartedReshard(OneOrder):
             raise TypeError("reshard_start: got an array outside jax.jit, expected a traced one")
         source, target = self.meshes(mesh, target_mesh)
         given = self.source.on(source)
-        if fault := self.unlike(mesh, target_mesh):
-            raise ValueError(fault)
         x = _alone(x)
         if interpret:
             how = {"interpret": interpret, "collective_id": collective_id}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from .spread import volume
+from .gaps import volume
 from .torch_graphs import keep
 from .torch_symmetric import in_group, placed, shared, symmetric
 from .torch_tensors import capturing, check, table

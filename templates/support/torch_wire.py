@@ -8,7 +8,7 @@ import zlib
 import torch
 
 from .boxes import ranges
-from .spread import volume
+from .gaps import volume
 from .triton_listed import Listed, entries_of
 
 # Bytes of a call's number: the width of the widest load, so that the tiles after it stay aligned.

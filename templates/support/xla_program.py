@@ -13,7 +13,7 @@ class XlaProgram:
 
     def __init__(self, exchange_of, axes, terms=None, moves=None, bits=None):
         self._exchange_of, self._axes, self._bits = exchange_of, axes, bits
-        self.terms, self.moves, self.proof = terms, moves, moves
+        self.terms, self.moves, self.peers = terms, moves, moves
 
     def attach(self, host):
         """Bind to the host of a reshard."""
@@ -23,15 +23,14 @@ class XlaProgram:
         """Return None, because there is no collective id."""
 
     def fault(self):
-        """Return None, because there are no semaphores to check."""
+        """Return a message about the first transfer that only one end lists, or ""."""
+        return self.peers.fault() if self.peers else ""
 
     def watched(self, move):
         """Return the result of a move in a self-check: there are no kernels to watch."""
         return move()
 
-    def exchange(self, shard, order, batch, *_):
-        """Return the target shard with zero padding; `batch`: the number of leading batch
-        dimensions, nonzero only under `jax.vmap`."""
+    def exchange(self, shard, *_):
+        """Return the target shard with zero padding."""
         move = self._exchange_of
-        move = self.host.operation.batched(move, batch) if batch else move
         return self._bits(move, shard, self._axes) if self._bits else move(shard)

@@ -68,7 +68,7 @@ def test_every_function_of_a_tpu_module_is_used() -> None:
     """By name, anywhere but where it is defined."""
     for path in GENERATED.rglob("pallas_tpu*.py"):
         text = path.read_text()
-        for name in re.findall(r"^def (\w+)", text, re.MULTILINE):
+        for name in {*re.findall(r"^def (\w+)", text, re.MULTILINE)} - {"__getattr__"}:
             uses = len(re.findall(rf"\b{name}\b", text))
             assert uses > 1, f"{path}: {name}"
 

@@ -15,9 +15,9 @@ def test_a_backend_that_was_written_later_is_found(tmp_path: Path) -> None:
     path = tmp_path / "support.py"
     path.write_text(package_text(["jax_xla"]))
     package = load(path)
-    with pytest.raises(ImportError, match="next to it has version none: emit the module again"):
+    with pytest.raises(ImportError, match="found none: emit it again"):
         package.require("triton_gpu", version("triton_gpu"), "a.triton_gpu")
     path.write_text(package_text(["jax_xla", "triton_gpu"]))
     package.require("triton_gpu", version("triton_gpu"), "a.triton_gpu")
-    with pytest.raises(ImportError, match="was emitted with version old"):
+    with pytest.raises(ImportError, match=r"^a\.triton_gpu needs _support old, found"):
         package.require("triton_gpu", "old", "a.triton_gpu")

@@ -210,7 +210,6 @@ def _assembled(
     calls = {name: {*names} for name, names in text.calls.items() if names}
     calls |= {name: {*names} for name, names in host.calls(request).items()}
     calls["jax_meshes"] = {"Sharded"}
-    calls |= {} if host.starts else {"doors": {"absent"}}
     if {"pallas_terms", "pallas_ring"} & calls.keys():
         calls["jax_terms"] = {"Terms"}
     names = calls.pop("pallas_peers", set()) | {*module.calls}

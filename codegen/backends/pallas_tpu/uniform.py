@@ -65,14 +65,18 @@ class UniformText:
 @dataclass(frozen=True)
 class ThinText:
     """The template context for thin tiles. `in_source`, `in_target`: the names of the functions for
-    a tile's start in either shard; `place`: the number that receivers give to this device's tile,
-    as an expression; `slot`: the shape of a slot; `elements`: the number of elements of a tile;
-    `granule`: the number of elements in 512 bytes. The other fields are as in `UniformText`."""
+    a tile's start in either shard; `moved`: the name of the function that packs, pushes and
+    unpacks; `shard`: the shape of a target shard; `place`: the number that receivers give to this
+    device's tile, as an expression; `slot`: the shape of a slot; `elements`: the number of elements
+    of a tile; `padding`: how many more a slot has; `granule`: the number of elements in 512 bytes.
+    The other fields are as in `UniformText`."""
 
     name: str
     kernel: str
     in_source: str
     in_target: str
+    moved: str
+    shard: tuple[int, ...]
     source: str
     target: str
     axes: str
@@ -82,6 +86,7 @@ class ThinText:
     tile: tuple[int, ...]
     slot: tuple[int, ...]
     elements: int
+    padding: int
     granule: int
     in_x: str
     in_y: str
@@ -278,6 +283,8 @@ class Uniform:
             kernel=text.kernel,
             in_source=self.ends.own("in_source"),
             in_target=self.ends.own("in_target"),
+            moved=self.ends.own("_moved"),
+            shard=tuple(self._sides(axis)[1].size for axis in self.view),
             source=text.source,
             target=text.target,
             axes=self.axes,
@@ -287,6 +294,7 @@ class Uniform:
             tile=text.tile,
             slot=slot,
             elements=math.prod(text.tile),
+            padding=math.prod(slot) - math.prod(text.tile),
             granule=math.prod(slot[1:]),
             in_x=text.in_x,
             in_y=text.in_y,

@@ -138,7 +138,6 @@ class TritonText:
             *([("torch_reduce", "Reduction")] if reduces else []),
         ]
         found = [
-            ("doors", "absent"),
             *([("exchanges", "Exchange")] if "Exchange" in listed else []),
             *([("cuts", "Cut, CutExchange")] if "CutExchange" in listed else []),
             ("sides", "Side"),

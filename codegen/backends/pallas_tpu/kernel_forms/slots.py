@@ -223,8 +223,7 @@ class SlotsText:
 
 def _thin(request: KernelRequest, shape: tuple[int, int, int], uniform: Uniform) -> KernelText:
     text, ends = uniform.thin(shape), request.ends
-    slot = f"{text.name}SLOT"
-    given = [text.kernel, ends.own("PEERS"), slot, text.in_source, text.in_target]
+    given = [text.kernel, text.moved, ends.own("PEERS"), f"{text.name}SLOT"]
     given += request.settings(sends=uniform.sends, packed=True)
     place = PALLAS.calls(uniform.place)
     return KernelText(
@@ -232,10 +231,9 @@ def _thin(request: KernelRequest, shape: tuple[int, int, int], uniform: Uniform)
         calls={
             "pallas_peers": (*uniform.calls, *place, "operand"),
             "pallas_permuted": ("Permuted",),
-            "pallas_dense": ("Dense",),
             "pallas_thin": ("Thin",),
         },
-        libraries=uniform.libraries,
+        libraries=uniform.libraries | {"jnp", "np"},
         made=tuple(called(f"{ends.program} = Thin", given)),
         moves=tuple(uniform.peers_lines()),
         positions=uniform.functions,

@@ -31,7 +31,7 @@ def _relays(program: Any, sends: bool) -> Shapes:
 
 def _packed(program: Any, _: bool) -> Shapes:
     counts = {"x": program.outgoing, "y": program.incoming}
-    return {name: (count, *program.slot.shape) for name, count in counts.items()}
+    return {name: (count, *program.slot_shape) for name, count in counts.items()}
 
 
 def _places(program: Any, _: bool) -> Shapes:
