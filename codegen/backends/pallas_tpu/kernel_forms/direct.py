@@ -178,21 +178,19 @@ class DirectText:
 
 def _uniform(request: KernelRequest, view: View, uniform: Uniform) -> KernelText:
     text, ends, starts = uniform.text, request.ends, request.host.starts
-    kind, given = "Direct", [text.kernel, "1"]
-    if uniform.sends:
-        kind, given = "Halves", [text.start, text.wait]
-    given += [ends.own("PEERS"), repr(view)]
-    given += [f"({text.start_kernel}, {text.done_kernel})"] if starts and uniform.sends else []
+    given = [text.kernel, "2" if uniform.sends else "1", ends.own("PEERS"), repr(view)]
+    if starts and uniform.sends:
+        given.append(f"kernels=({text.start_kernel}, {text.done_kernel})")
     given += request.settings(sends=uniform.sends)
     return KernelText(
         functions=ends.named(request.exchange.once(box_functions)),
         calls={
-            "pallas_direct": (kind, *(("tile_at",) if uniform.sends else ())),
+            "pallas_direct": ("Direct", *(("tile_at",) if uniform.sends else ())),
             "pallas_peers": tuple(uniform.calls),
             "pallas_permuted": ("Permuted",),
         },
         libraries=uniform.libraries,
-        made=tuple(called(f"{ends.program} = {kind}", given)),
+        made=tuple(called(f"{ends.program} = Direct", given)),
         moves=tuple(uniform.peers_lines()),
         positions=uniform.functions,
         kernels=uniform.kernels(starts),
