@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "689325db541e9658",
-    "pallas_tpu": "a0a9c37fa2840c38",
+    "jax_xla": "dd1b670038e13e57",
+    "pallas_tpu": "2d70d1c184389a03",
     "triton_gpu": "c4a32583165833e8",
 }
 

@@ -90,15 +90,14 @@ class OneOrder:
         program. JAX's own sharding gives the expected elements. Return the facts checked; exit on a
         fault, or if nothing ran."""
         checked, elements = proved(self), math.prod(self.shape)
-        mesh, target_mesh = self.meshes_here()
-        move = functools.partial(self.reshard, mesh=mesh, target_mesh=target_mesh)
+        meshes = self.meshes_here()
         if elements > FEW:
             from .jax_traced import only_trace
 
-            only_trace(self, move, f"{elements} elements are too many to move here; {checked}")
+            only_trace(self, meshes, f"{elements} elements are too many to move here; {checked}")
         from .jax_numbered import check_moves
 
-        check_moves(self, mesh, move)
+        check_moves(self, *meshes)
         return f"{checked}{elements} elements moved, every target shard right"
 
     def meshes_here(self):

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 
 
-def check_moves(host, mesh, move):
-    """Move numbered elements by `move`, a function of a source array on a mesh and of
-    `interpret`. Exit unless every target shard is correct."""
+def check_moves(host, mesh, target_mesh):
+    """Move numbered elements from mesh to mesh. Exit unless every target shard is correct."""
+    move = functools.partial(host.reshard, mesh=mesh, target_mesh=target_mesh)
     for given, wanted in numbered(host):
-        x = filled(host, given, mesh)
-        judge(host, host.program.watched(functools.partial(move, x)), wanted)
+        y = host.program.watched(functools.partial(move, filled(host, given, mesh)))
+        judge(host, y, wanted)
 
 
 def filled(host, given, mesh):

@@ -11,36 +11,20 @@ from .pallas_program import PallasProgram
 class Direct(PallasProgram):
     """A reshard whose tiles, along each dimension, begin and end at memory-tile boundaries or span
     the dimension, so they are copied from shard to shard without packing. `kernel`: a function of a
-    table of ranks or None, the source shard, the target shard and DMA semaphores."""
+    table of ranks or None, the source shard, the target shard and DMA semaphores; `kernels`: the
+    kernels that start and that wait, in modules that can start and wait separately."""
 
     form = "direct"
 
-    def __init__(self, kernel, semaphores, peers, view, **settings):
+    def __init__(self, kernel, semaphores, peers, view, kernels=(), **settings):
         super().__init__(peers, view, **settings)
-        self.kernel, self._semaphores = kernel, semaphores
+        self.kernel, self._semaphores, self.kernels = kernel, semaphores, kernels
 
     def moved(self, x, call):
         """Return the target shard with unwritten padding."""
         scratch, x = [pltpu.SemaphoreType.DMA] * self._semaphores, lax.transpose(x, self.view)
         y = call.pushed(call.seen(self.kernel), x, self.target_shape, scratch)
         return lax.transpose(y, self.inverse)
-
-
-class Halves(Direct):
-    """A direct reshard among `Permuted` peers in two halves. `start`: a function of the source
-    shard, the target shard, and the send and receive semaphores; `wait`: a function of the last
-    three; `kernels`: the kernels of each half alone, in modules that can start and wait
-    separately."""
-
-    def __init__(self, start, wait, peers, view, kernels=(), **settings):
-        super().__init__(self.both, 2, peers, view, **settings)
-        self.start, self.wait, self.kernels = start, wait, kernels
-
-    def both(self, _order, x, y, sent, received):
-        """Start and wait in one kernel; there is no table of ranks, since both meshes have the same
-        device order."""
-        self.start(x, y, sent, received)
-        self.wait(y, sent, received)
 
 
 def tile_at(shard, start, extents):

@@ -6,6 +6,7 @@ A ring runs along a digit of the device's position; each ring works on the resul
 one. Both directions are used at once, each for half of every part.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
-from .pallas_peers import div, is_traced, rem
+from .pallas_peers import div, rem
 from .pallas_program import PallasProgram
 
 LANES = 128
@@ -32,16 +33,14 @@ class Round(NamedTuple):
 
     def coordinate(self, place):
         """Return the coordinate at a place of the ring."""
-        if not self.folded:
-            return place
-        return either(2 * place < self.size, 2 * place, 2 * (self.size - place) - 1)
+        up, is_back = 2 * place, div(2 * place, self.size)
+        return up + is_back * (2 * self.size - 1 - 2 * up) if self.folded else place
 
     def place(self, position):
         """Return the place in the ring of the device at a position."""
         own = rem(div(position, self.stride), self.size)
-        if not self.folded:
-            return own
-        return either(rem(own, 2) == 0, div(own, 2), self.size - div(own + 1, 2))
+        half = div(own + 1, 2)
+        return half + rem(own, 2) * (self.size - 2 * half) if self.folded else own
 
     def neighbours(self, position):
         """Return the next and the previous position in the ring, the receivers of the upward and
@@ -49,13 +48,6 @@ class Round(NamedTuple):
         place, own = self.place(position), rem(div(position, self.stride), self.size)
         others = (self.coordinate(rem(place + by, self.size)) for by in (1, self.size - 1))
         return [position + (other - own) * self.stride for other in others]
-
-
-def either(condition, one, other):
-    """Return `one` if the condition holds, else `other`. Both are integers."""
-    if is_traced(condition):
-        return jnp.where(condition, one, other)
-    return one if condition else other
 
 
 class Ring(PallasProgram):
@@ -69,7 +61,12 @@ class Ring(PallasProgram):
         self.kernel, self.rounds, self.terms = kernel, rounds, terms
         self.rows, self.chunks, self.collective_id = rows, chunks, collective_id
         self.powers_of_two, self.carriers = powers_of_two, (self,)
-        self.parts = math.prod(turn.size for turn in rounds)
+        sizes = [turn.size for turn in rounds]
+        self.parts = math.prod(sizes)
+        # Half of the elements of a part move upwards, the others downwards.
+        self.half = chunks * rows * LANES
+        # The number of chunks per direction on a device after each ring.
+        self.held = [chunks * math.prod(sizes[after:]) for after in range(1, len(sizes) + 1)]
 
     def attach(self, host):
         """Bind to the host of a reshard."""
@@ -77,27 +74,17 @@ class Ring(PallasProgram):
         self.rank = len(host.shape)
         self.given, self.part = host.source.local[-self.rank :], host.target.local[-self.rank :]
 
-    @property
-    def half(self):
-        """Return the number of elements of a part that move upwards; the others move downwards."""
-        return self.chunks * self.rows * LANES
-
-    @property
-    def held(self):
-        """Return the number of chunks per direction on a device after each ring."""
-        sizes = [turn.size for turn in self.rounds]
-        return [self.chunks * math.prod(sizes[number + 1 :]) for number in range(len(sizes))]
-
     def starts(self):
-        """Return the start in a source shard of each part, by the places in the rings of the device
-        that keeps the part."""
-        found = []
-        for places in np.ndindex(*(turn.size for turn in self.rounds)):
-            pairs = zip(self.rounds, places, strict=True)
-            position = sum(int(turn.coordinate(place)) * turn.stride for turn, place in pairs)
+        """Return, for each part, the set of its starts in the source shards of the devices that
+        keep it. Parts are numbered by the places of these devices in the rings."""
+        found: list[set] = [set() for _ in range(self.parts)]
+        for position in range(len(self.host.source.ids)):
+            number = 0
+            for turn in self.rounds:
+                number = number * turn.size + turn.place(position)
             ends = (side.box(position) for side in (self.host.source, self.host.target))
             before, after = (box[-2 * self.rank :: 2] for box in ends)
-            found.append([low - start for low, start in zip(after, before, strict=True)])
+            found[number].add(tuple(low - start for low, start in zip(after, before, strict=True)))
         return found
 
     def pairs(self):
@@ -109,50 +96,31 @@ class Ring(PallasProgram):
     def fault(self):
         """Return the first fault: a device keeps a part that rings deliver elsewhere, or the parts
         do not cover the shard; "" if there is none."""
-        starts, sides = self.starts(), (self.host.source, self.host.target)
-        if len({*map(tuple, starts)}) * math.prod(self.part) != math.prod(self.given):
+        starts = self.starts()
+        if apart := next((each for each in starts if len(each) > 1), None):
+            return f"devices that keep one part by the rings keep parts at {sorted(apart)}"
+        if len(set.union(*starts)) * math.prod(self.part) != math.prod(self.given):
             return f"parts at {starts} do not make up a shard"
-        for position in range(len(sides[0].ids)):
-            number = 0
-            for turn in self.rounds:
-                number = number * turn.size + turn.place(position)
-            before, after = (side.box(position)[-2 * self.rank :: 2] for side in sides)
-            if [low - start for low, start in zip(after, before, strict=True)] != starts[number]:
-                return f"device {sides[0].ids[position]} keeps a part that rings do not bring to it"
         return ""
 
     def carried(self, shard, call):
-        """Return this device's reduced part. The kernel takes the array that `_packed` returns; the
-        last chunks of its result are the part."""
+        """Return this device's reduced part. The kernel takes the parts of a shard as [direction,
+        chunks of all parts, rows, lanes]; the last chunks of its result are the part."""
         dtype = self.host.dtype
         wide = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
-        x = self._packed(shard.reshape(self.given).astype(wide))
-        y = self._ran(call, x)[:, -self.chunks :].reshape(-1)[: math.prod(self.part)]
-        return y.astype(dtype).reshape(self.host.target.local)
-
-    def _packed(self, x):
-        """Return the parts of a shard as [direction, chunks of all parts, rows, lanes]."""
-        starts = jnp.array(self.starts(), jnp.int32)
-        parts = lax.map(lambda start: lax.dynamic_slice(x, start, self.part), starts)
-        flat = parts.reshape(self.parts, -1)
-        flat = jnp.pad(flat, [(0, 0), (0, 2 * self.half - flat.shape[1])])
-        halves = flat.reshape(self.parts, 2, self.chunks, self.rows, LANES)
-        return jnp.moveaxis(halves, 1, 0).reshape(2, -1, self.rows, LANES)
-
-    def _ran(self, call, x):
-        dma, two = pltpu.SemaphoreType.DMA((2, 2)), (2, 2, self.rows, LANES)
+        x = shard.reshape(self.given).astype(wide)
+        starts = jnp.array([min(each) for each in self.starts()], jnp.int32)
+        parts = lax.map(lambda start: lax.dynamic_slice(x, start, self.part).reshape(-1), starts)
+        parts = jnp.pad(parts, [(0, 0), (0, 2 * self.half - parts.shape[1])])
+        halves = jnp.moveaxis(parts.reshape(self.parts, 2, -1, self.rows, LANES), 1, 0)
+        vmem, dma = pltpu.VMEM((2, 2, self.rows, LANES), wide), pltpu.SemaphoreType.DMA((2, 2))
         free = pltpu.SemaphoreType.REGULAR((len(self.rounds), 2))
-        return call.pushed(
-            self.kernel,
-            x,
-            (2, sum(self.held), self.rows, LANES),
-            [*[pltpu.VMEM(two, x.dtype)] * 3, dma, dma, dma, free],
-        )
+        x, shape = halves.reshape(2, -1, self.rows, LANES), (2, sum(self.held), self.rows, LANES)
+        y = call.pushed(self.kernel, x, shape, [vmem, vmem, vmem, dma, dma, dma, free])
+        y = y[:, -self.chunks :].reshape(-1)[: math.prod(self.part)]
+        return y.astype(dtype).reshape(self.host.target.local)
 
 
 def put(into, operator, *values):
     """Combine values in VMEM by an operator, in order, and write the result to `into`."""
-    total = values[0][...]
-    for value in values[1:]:
-        total = COMBINED[operator](total, value[...])
-    into[...] = total
+    into[...] = functools.reduce(COMBINED[operator], [value[...] for value in values])

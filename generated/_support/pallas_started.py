@@ -51,7 +51,8 @@ class Started:
 
 
 class StartedReshard(OneOrder):
-    """A reshard whose program is a `Halves`. It can start and finish in separate calls."""
+    """A reshard whose program has a kernel for each half: it can start and finish in separate
+    calls."""
 
     def reshard_start(self, x, mesh, *, target_mesh=None, interpret=False, collective_id=None):
         """Begin to reshard, and return the handle for `reshard_done`; in `jax.jit` only.

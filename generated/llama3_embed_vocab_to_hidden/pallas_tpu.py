@@ -50,11 +50,11 @@ from jax.sharding import PartitionSpec as P
 from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
-from .._support.pallas_direct import Halves, tile_at
+from .._support.pallas_direct import Direct, tile_at
 from .._support.pallas_peers import each, rem, remote_copy, signal, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "a0a9c37fa2840c38", __name__)
+require("pallas_tpu", "2d70d1c184389a03", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -149,7 +149,13 @@ def _wait(y, sent, received):
     each(8, leave)
 
 
-_PROGRAM = Halves(_start, _wait, PEERS, (0, 1), collective_id=COLLECTIVE_ID, bits="interpreted")
+def _kernel(_order, x, y, sent, received):
+    """Push tiles of x, and wait for the tiles of y; all peers follow from the device's position."""
+    _start(x, y, sent, received)
+    _wait(y, sent, received)
+
+
+_PROGRAM = Direct(_kernel, 2, PEERS, (0, 1), collective_id=COLLECTIVE_ID, bits="interpreted")
 _HOST = OneOrder(__name__, SHAPE, DTYPE, _SOURCE, _TARGET, _PROGRAM)
 reshard, pad, unpad = _HOST.reshard, _HOST.pad, _HOST.unpad
 source_shape, target_shape = _SOURCE.shape, _TARGET.shape

@@ -43,10 +43,10 @@ from .._support import require
 from .._support.jax_host import OneOrder
 from .._support.jax_meshes import Sharded
 from .._support.jax_terms import Terms
-from .._support.pallas_peers import LOGICAL, div, each, rem
+from .._support.pallas_peers import LOGICAL, div, each, rem, remote_copy
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "a0a9c37fa2840c38", __name__)
+require("pallas_tpu", "2d70d1c184389a03", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -147,9 +147,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         pl.when(step < 31)(lambda: load(way, step + 1).start())
         pl.when(step >= 2)(lambda: leaves(way, turn).wait())  # the sum of two steps earlier
 
-        @pl.when(at == 0)
-        def begin():
-            put(total, "sum", own)
+        pl.when(at == 0)(lambda: put(total, "sum", own))
 
         @pl.when(at > 0)
         def combine():
@@ -162,14 +160,10 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         def send():
             pl.semaphore_wait(free.at[np.int32(0), way], 1)  # downstream has read that slot
             there, arrived, to = slots.at[way, this], received.at[way, this], downstream[way]
-            pltpu.make_async_remote_copy(
-                total, there, left.at[way, turn], arrived, device_id=to, device_id_type=LOGICAL
-            ).start()
+            remote_copy(total, there, left.at[way, turn], arrived, to).start()
 
-        @pl.when(at == 3)
-        def keep():
-            kept = y.at[way, div(step, 4)]
-            pltpu.make_async_copy(total, kept, left.at[way, turn]).start()
+        kept = pltpu.make_async_copy(total, y.at[way, div(step, 4)], left.at[way, turn])
+        pl.when(at == 3)(kept.start)
 
     def advance_both(step):
         advance(UP, step)

@@ -1,7 +1,6 @@
 """The code around the kernels of programs with Pallas kernels."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from .pallas_call import Call
@@ -30,7 +29,7 @@ class PallasProgram:
     pairs: Any = None  # returns the ranks of senders and receivers, if they are not in `moves`
     bits = ""
     leaves_padding = True  # whether unwritten elements must be zeroed
-    moved: Callable
+    moved: Any
 
     def __init__(self, peers, view, collective_id=None, powers_of_two=False, bits=""):
         self.peers, self.view, self.order, self.bits = peers, view, peers.order, bits

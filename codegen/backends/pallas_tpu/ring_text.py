@@ -13,7 +13,10 @@ from shardwright.codegen.backends.pallas_tpu.ring import WIDE, RingForm, RingTur
 from shardwright.codegen.text.python_text import called
 from shardwright.codegen.text.templates import render
 
-CALLS = {"pallas_ring": ("Ring", "Round", "put"), "pallas_peers": ("LOGICAL", "div", "each", "rem")}
+CALLS = {
+    "pallas_ring": ("Ring", "Round", "put"),
+    "pallas_peers": ("LOGICAL", "div", "each", "rem", "remote_copy"),
+}
 """The names that a module with rings imports, by support module."""
 LISTED = 16
 """The most coordinates of a ring that a module lists."""
