@@ -41,42 +41,37 @@ class Forwarding(PallasProgram):
         if fault := super().fault():
             return fault
         schedule, (held, _) = self.schedule, self._carried()
-        ends = zip(schedule.offsets, schedule.arrives, strict=True)
-        for number, (offset, slot) in enumerate(ends):
-            place, wanted = slot, (offset, 0 if self.spreads else number)
-            if self.shares:
-                place, wanted = number, (offset, slot)
-            for half in (0, 1):
-                if held[place, half] != wanted:
-                    return f"slot {slot} holds the data of {held[place, half]}, expected {wanted}"
+        for number, slot in enumerate(schedule.arrives):
+            item, first = (number, schedule.starts[number]) if self.shares else (None, number)
+            wanted = schedule.offsets[number], 0 if self.spreads else first
+            for found in (held.get((slot, item, half)) for half in (0, 1)):
+                if found != wanted:
+                    return f"slot {slot} holds the data of {found}, expected {wanted}"
         return ""
 
     def _carried(self):
-        """Return two values: a dict of the final contents of slots, and a list of the distances
-        of moves. The dict gives, by (slot, half), the distance back to the origin of the data
-        and the slot that the data left there; if offsets share slots it gives, by (offset
-        number, half), the distance travelled and the slot. The list gives, for every move, the
-        distance that its data has travelled before and after the move."""
+        """Return two values: a dict of the contents of slots, and a list of the distances of moves.
+        The dict gives, by (slot, item, half), the distance that the data has travelled and its
+        first slot; the item is the number of the offset if offsets share slots, else None. The list
+        gives, for every move, the distance that its data has travelled before and after it."""
         schedule, come = self.schedule, []
-        first = schedule.starts or range(schedule.slots)
-        held = {(key, half): (0, slot) for key, slot in enumerate(first) for half in (0, 1)}
+        slots = schedule.starts or range(schedule.slots)
+        items = range(len(slots)) if self.shares else [None] * len(slots)
+        first = zip(slots, items, strict=True)
+        held = {(slot, item, half): (0, slot) for slot, item in first for half in (0, 1)}
         moves = zip(schedule.ways, schedule.moves, strict=True)
         for _, some in itertools.groupby(moves, lambda move: move[0][0]):
             before, made = dict(held), list(some)
-            keys = [row[-1] if self.shares else row[0] for _, row in made]
-            for key, ((_, way), (here, there, *part)) in zip(keys, made, strict=True):
+            keys = [(row[0], row[-1] if self.shares else None) for _, row in made]
+            for key, ((_, way), (_, there, *part)) in zip(keys, made, strict=True):
                 # Data that moves twice in a round is split, one half each way. Source shards are
                 # always split.
                 halved = schedule.halves and (self.spreads or keys.count(key) > 1)
                 for half in (int(part[0] > 0),) if halved else (0, 1):
-                    offset, slot = before[key, half]
-                    after = hop(offset, *way)
-                    if self.shares:
-                        held[key, half] = after, there if slot == here else None
-                    else:
-                        held[there, half] = after, slot
+                    offset, slot = before.get((*key, half), (0, None))
+                    held[there, key[1], half] = hop(offset, *way), slot
                 # One half is enough: both belong to one tile, or all tiles have equal size.
-                come.append((offset, after))
+                come.append((offset, hop(offset, *way)))
         return held, come
 
     def has(self, place, offset, order=None):
