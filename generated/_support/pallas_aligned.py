@@ -27,7 +27,7 @@ class Aligned(Forwarding):
     """The common part of both forms. `slot`: a `Slot` with the shape of a moved box."""
 
     def __init__(self, kernel, peers, schedule, slot, view, **settings):
-        super().__init__(kernel, peers, view, schedule, slot, **settings)
+        super().__init__(kernel, peers, schedule, slot, view=view, **settings)
 
     @property
     def _columns(self):

@@ -7,9 +7,8 @@ distance over which a v5e sends directly. In a round a device makes several move
 directions and along all axes at once; no round waits for the previous one (`pallas_steps`).
 """
 
-import functools
 import itertools
-import operator
+import math
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +29,7 @@ class Forwarding(PallasProgram):
 
     spreads = False
 
-    def __init__(self, kernel, peers, view, schedule, slot, *, powers_of_two=True, **settings):
+    def __init__(self, kernel, peers, schedule, slot, *, view, powers_of_two=True, **settings):
         super().__init__(peers, view, powers_of_two=powers_of_two, **settings)
         self.kernel, self.schedule, self.slot, self.steps = kernel, schedule, slot, schedule.steps
         self.shares = schedule.starts is not None
@@ -91,7 +90,7 @@ class Forwarding(PallasProgram):
             full = is_full(ranges(peers.tile(own, wanted, piece)))
             return full & (peers.holder(own, receiver, piece) == me)
 
-        return inside & functools.reduce(operator.or_, map(sends, range(peers.count)))
+        return inside & (sum(map(sends, range(peers.count))) > 0)
 
     def table(self, device, order=None):
         """Return the kernel's table of moves: the schedule's rows. If offsets share slots, two
@@ -128,11 +127,8 @@ class Routed(Forwarding):
 
     form = "routed"
 
-    def __init__(
-        self, kernel, peers, schedule, slot, window, source_reach, target_reach, **settings
-    ):
-        view = tuple(range(len(window)))
-        super().__init__(kernel, peers, view, schedule, slot, **settings)
+    def __init__(self, *given, window, source_reach, target_reach, **settings):
+        super().__init__(*given, view=tuple(range(len(window))), **settings)
         self._window, self._source_reach, self._target_reach = window, source_reach, target_reach
 
     def _start(self, x, device, order):
@@ -185,7 +181,10 @@ class Routed(Forwarding):
         )
         found = dict(zip(schedule.offsets, schedule.arrives, strict=True))
         # Final slot by offset; nothing arrives over offsets missing from the schedule.
-        arrives = jnp.array([found.get(k, 0) for k in range(schedule.places)], jnp.int32)
+        arrives = jnp.array(
+            [found.get(k, 0) for k in range(math.prod(extent for _, extent in schedule.digits))],
+            jnp.int32,
+        )
 
         def unpack(number, y):
             # Tiles come in row-major order and a window exceeds its tile only towards higher

@@ -30,10 +30,8 @@ class Slots(PallasProgram):
 
     form = "slots"
 
-    def __init__(
-        self, kernel, peers, slot, outgoing, incoming, source_reach, target_reach, **settings
-    ):
-        super().__init__(peers, tuple(range(len(slot.held))), **settings)
+    def __init__(self, kernel, peers, slot, outgoing, incoming, source_reach, target_reach, **more):
+        super().__init__(peers, tuple(range(len(slot.held))), **more)
         self.kernel, self.slot, self.outgoing, self.incoming = kernel, slot, outgoing, incoming
         self._source_reach, self._target_reach = source_reach, target_reach
         self.slot_shape = slot.shape

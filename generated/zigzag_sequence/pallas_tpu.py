@@ -299,12 +299,9 @@ def refuse_far(near, advice):
 
 def in_smem(table):
     """Return a block spec that holds a whole table in SMEM."""
-
     # The default index map returns 64-bit integers if JAX enables 64-bit types.
-    def start(*_):
-        return (np.int32(0),) * table.ndim
-
-    return pl.BlockSpec(table.shape, start, memory_space=pltpu.SMEM)
+    start = (np.int32(0),) * table.ndim
+    return pl.BlockSpec(table.shape, lambda *_: start, memory_space=pltpu.SMEM)
 
 
 # _support/pallas_threads.py

@@ -4,7 +4,6 @@ No device waits for a round to end. A device forwards data once it has arrived a
 is free, as the semaphores of each step signal.
 """
 
-import math
 from typing import NamedTuple
 
 from .pallas_peers import div, rem
@@ -78,11 +77,6 @@ class Schedule(NamedTuple):
         """Return the hops to the devices with which this device communicates."""
         return sorted({hop for step in self.steps for hop in (step.way, step.back)})
 
-    @property
-    def places(self):
-        """Return the number of places."""
-        return math.prod(extent for _, extent in self.digits)
-
     def _sizes(self):
         """Yield, for each digit, its stride in places, its stride in device numbers, and the number
         of its values that devices use: half of them on lines."""
@@ -97,16 +91,14 @@ class Schedule(NamedTuple):
         ring, so that hops up and hops down to the same device are different offsets."""
         if not self.lines:
             return device
-        digits = ((stride, rem(div(device, own), count)) for stride, own, count in self._sizes())
-        return sum(stride * digit for stride, digit in digits)
+        return sum(stride * rem(div(device, own), count) for stride, own, count in self._sizes())
 
     def device(self, place):
         """Return the device at a place, or an arbitrary device if there is none: callers check
         `is_device`, or whether anything is sent."""
         if not self.lines:
             return place
-        digits = ((own, rem(div(place, stride), count)) for stride, own, count in self._sizes())
-        return sum(own * digit for own, digit in digits)
+        return sum(own * rem(div(place, stride), count) for stride, own, count in self._sizes())
 
     def is_device(self, place):
         """Return whether a place has a device; True without lines."""
