@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "dd1b670038e13e57",
-    "pallas_tpu": "2d70d1c184389a03",
+    "pallas_tpu": "d56409b6562de471",
     "triton_gpu": "c4a32583165833e8",
 }
 

@@ -123,13 +123,14 @@ class Forwarding(PallasProgram):
 class Routed(Forwarding):
     """A forwarding form whose places are slots, each with a tile or a piece of it, which XLA packs
     and unpacks. `window`: a shape into which every tile fits; `source_reach`, `target_reach`: the
-    extents to which windows reach in the source and the target shard."""
+    extents to which windows reach in the source and the target shard, if beyond its end."""
 
     form = "routed"
 
-    def __init__(self, *given, window, source_reach, target_reach, **settings):
+    def __init__(self, *given, window, source_reach=None, target_reach=None, **settings):
         super().__init__(*given, view=tuple(range(len(window))), **settings)
-        self._window, self._source_reach, self._target_reach = window, source_reach, target_reach
+        self._window, self._source_reach = window, source_reach
+        self._target_reach = target_reach or self.target_shape
 
     def _start(self, x, device, order):
         """Return the initial slots: each has the tile for one receiver."""
@@ -168,7 +169,7 @@ class Routed(Forwarding):
         """Return the target shard with arbitrary padding."""
         peers, schedule, device = self.peers, self.schedule, lax.axis_index(self.peers.axes)
         (me, receiver), at = peers.here(call.order, device), schedule.place(device)
-        pairs = zip(x.shape, self._source_reach, strict=True)
+        pairs = zip(x.shape, self._source_reach or x.shape, strict=True)
         x = jnp.pad(x, [(0, reach - size) for size, reach in pairs])
         own, kinds = (len(self.steps),), pltpu.SemaphoreType
         table = jnp.array(self.table(device, call.order), jnp.int32)

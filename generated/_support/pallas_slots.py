@@ -24,23 +24,24 @@ def slot_number(shard, counted, piece, pieces):
 class Slots(PallasProgram):
     """A form that copies slots from device to device. `kernel`: a function of a table of ranks or
     None, both arrays of slots, and DMA semaphores; `slot`: the slot of a tile, which holds a box
-    into which every tile fits; `outgoing`, `incoming`: the number of slots of a device, one for
-    each piece that it may send or receive (`slot_number`); `source_reach`, `target_reach`: the
-    extents to which such boxes reach in the source and the target shard."""
+    into which every tile fits; `counts`: the number of slots of a device, one for each piece that
+    it may send and one for each that it may receive (`slot_number`); `source_reach`,
+    `target_reach`: the extents to which such boxes reach in the source and the target shard, if
+    beyond its end."""
 
     form = "slots"
 
-    def __init__(self, kernel, peers, slot, outgoing, incoming, source_reach, target_reach, **more):
+    def __init__(self, kernel, peers, slot, counts, source_reach=None, target_reach=None, **more):
         super().__init__(peers, tuple(range(len(slot.held))), **more)
-        self.kernel, self.slot, self.outgoing, self.incoming = kernel, slot, outgoing, incoming
-        self._source_reach, self._target_reach = source_reach, target_reach
+        self.kernel, self.slot, (self.outgoing, self.incoming) = kernel, slot, counts
+        self._source_reach, self._target_reach = source_reach, target_reach or self.target_shape
         self.slot_shape = slot.shape
 
     def moved(self, x, call):
         """Return the target shard with arbitrary padding."""
         peers, (me, receiver) = self.peers, self.peers.here(call.order)
         within, whole = self.host.source.box(me), self.host.target.box(receiver)
-        pairs = zip(x.shape, self._source_reach, strict=True)
+        pairs = zip(x.shape, self._source_reach or x.shape, strict=True)
         x = jnp.pad(x, [(0, reach - size) for size, reach in pairs])
 
         def pack(number, slots):

@@ -65,7 +65,7 @@ from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_routed import Routed
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "2d70d1c184389a03", __name__)
+require("pallas_tpu", "d56409b6562de471", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -282,8 +282,6 @@ _PROGRAM = Routed(
     SCHEDULE,
     SLOT,
     window=(25, 25),  # the largest tile
-    source_reach=(25, 200),  # reach of the last windows, in a shard of 25 x 200
-    target_reach=(200, 25),  # the same in a shard of 200 x 25
     collective_id=COLLECTIVE_ID,
     bits="interpreted",
 )

@@ -52,7 +52,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "2d70d1c184389a03", __name__)
+require("pallas_tpu", "d56409b6562de471", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -201,10 +201,7 @@ _PROGRAM = Slots(
     _kernel,
     PEERS,
     SLOT,
-    outgoing=1,  # up to 1 tiles of a device
-    incoming=2,  # up to 2 tiles of a device
-    source_reach=(3,),  # reach of the last windows, in a shard of 3
-    target_reach=(6,),  # the same in a shard of 6
+    (1, 2),  # slots: up to 1 tiles leave a device, 2 come
     collective_id=COLLECTIVE_ID,
 )
 

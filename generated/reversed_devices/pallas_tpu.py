@@ -46,7 +46,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "2d70d1c184389a03", __name__)
+require("pallas_tpu", "d56409b6562de471", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -201,10 +201,7 @@ _PROGRAM = Slots(
     _kernel,
     PEERS,
     SLOT,
-    outgoing=1,  # up to 1 x 1 tiles of a device
-    incoming=1,  # up to 1 x 1 tiles of a device
-    source_reach=(4, 3),  # reach of the last windows, in a shard of 4 x 3
-    target_reach=(4, 3),  # the same in a shard of 4 x 3
+    (1, 1),  # slots: up to 1 x 1 tiles leave a device, 1 x 1 come
     collective_id=COLLECTIVE_ID,
     bits="always",
 )

@@ -57,7 +57,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "2d70d1c184389a03", __name__)
+require("pallas_tpu", "d56409b6562de471", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -205,10 +205,8 @@ _PROGRAM = Slots(
     _kernel,
     PEERS,
     SLOT,
-    outgoing=3,  # up to 1 x 3 tiles of a device
-    incoming=4,  # up to 4 x 1 tiles of a device
-    source_reach=(3, 9),  # reach of the last windows, in a shard of 3 x 9
-    target_reach=(12, 3),  # the same in a shard of 10 x 3
+    (3, 4),  # slots: up to 1 x 3 tiles leave a device, 4 x 1 come
+    target_reach=(12, 3),  # of the last windows, in a shard of 10 x 3
     collective_id=COLLECTIVE_ID,
     bits="always",
 )

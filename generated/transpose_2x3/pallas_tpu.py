@@ -54,7 +54,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "2d70d1c184389a03", __name__)
+require("pallas_tpu", "d56409b6562de471", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -217,10 +217,9 @@ _PROGRAM = Slots(
     _kernel,
     PEERS,
     SLOT,
-    outgoing=4,  # up to 2 x 2 tiles of a device
-    incoming=4,  # up to 2 x 2 tiles of a device
-    source_reach=(4, 3),  # reach of the last windows, in a shard of 3 x 2
-    target_reach=(3, 4),  # the same in a shard of 2 x 3
+    (4, 4),  # slots: up to 2 x 2 tiles leave a device, 2 x 2 come
+    source_reach=(4, 3),  # of the last windows, in a shard of 3 x 2
+    target_reach=(3, 4),  # of the last windows, in a shard of 2 x 3
     collective_id=COLLECTIVE_ID,
     bits="interpreted",
 )

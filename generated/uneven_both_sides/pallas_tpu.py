@@ -81,7 +81,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "2d70d1c184389a03", __name__)
+require("pallas_tpu", "d56409b6562de471", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -250,10 +250,9 @@ _PROGRAM = Slots(
     _kernel,
     PEERS,
     SLOT,
-    outgoing=8,  # up to 1 x 2 x 4 tiles of a device
-    incoming=6,  # up to 2 x 3 x 1 tiles of a device
-    source_reach=(4, 7, 32),  # reach of the last windows, in a shard of 4 x 4 x 29
-    target_reach=(8, 9, 8),  # the same in a shard of 7 x 7 x 8
+    (8, 6),  # slots: up to 1 x 2 x 4 tiles leave a device, 2 x 3 x 1 come
+    source_reach=(4, 7, 32),  # of the last windows, in a shard of 4 x 4 x 29
+    target_reach=(8, 9, 8),  # of the last windows, in a shard of 7 x 7 x 8
     collective_id=COLLECTIVE_ID,
     bits="interpreted",
 )

@@ -229,6 +229,11 @@ class ProgramText:
         return ProgramText(ends.program, form.capitalize(), given)
 
 
+def reach(extents: tuple[int, ...], local: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the extents to which windows reach in a shard, None if they end with the shard."""
+    return None if extents == local else extents
+
+
 def by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 

@@ -20,6 +20,7 @@ from shardwright.codegen.backends.pallas_tpu.kernel_text import (
     ProgramText,
     by,
     printed,
+    reach,
 )
 from shardwright.codegen.backends.pallas_tpu.memory import (
     LANES,
@@ -194,8 +195,8 @@ class SlotsText:
     incoming: int
     outgoing_tiles: str
     incoming_tiles: str
-    source_reach: tuple[int, ...]
-    target_reach: tuple[int, ...]
+    source_reach: tuple[int, ...] | None
+    target_reach: tuple[int, ...] | None
     source_extents: str
     target_extents: str
 
@@ -214,8 +215,8 @@ class SlotsText:
             incoming=math.prod(form.incoming),
             outgoing_tiles=by(form.outgoing),
             incoming_tiles=by(form.incoming),
-            source_reach=form.source_reach,
-            target_reach=form.target_reach,
+            source_reach=reach(form.source_reach, exchange.source.local_shape),
+            target_reach=reach(form.target_reach, exchange.target.local_shape),
             source_extents=by(exchange.source.local_shape),
             target_extents=by(exchange.target.local_shape),
         )

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 
-from shardwright.codegen.backends.pallas_tpu.kernel_text import KernelRequest, ProgramText, by
+from shardwright.codegen.backends.pallas_tpu.kernel_text import (
+    KernelRequest,
+    ProgramText,
+    by,
+    reach,
+)
 from shardwright.codegen.backends.pallas_tpu.routed.schedule import Push
 from shardwright.codegen.backends.pallas_tpu.routed.slot import Shape
 from shardwright.codegen.backends.pallas_tpu.routed.steps import Waits, waits_of
@@ -100,8 +105,8 @@ class RoutedText:
     forward: ForwardText
     program: ProgramText
     window: Shape
-    source_reach: Shape
-    target_reach: Shape
+    source_reach: Shape | None
+    target_reach: Shape | None
     source_extents: str
     target_extents: str
 
@@ -186,9 +191,9 @@ def packed_text(form: ForwardingForm, request: KernelRequest, program: ProgramTe
     """Return the context of a form whose slots XLA packs and unpacks."""
     exchange, parts = request.exchange, Parts(form)
     forward = forward_text(parts, 0, at("slots", ["slot", *parts.part()]), request)
-    sides = exchange.source.local_shape, exchange.target.local_shape
-    reaches = form.source_reach, form.target_reach
-    return RoutedText(forward, program, form.window, *reaches, *map(by, sides))
+    source, target = exchange.source.local_shape, exchange.target.local_shape
+    reaches = reach(form.source_reach, source), reach(form.target_reach, target)
+    return RoutedText(forward, program, form.window, *reaches, by(source), by(target))
 
 
 def forward_text(parts: Parts, starts: int, part: str, request: KernelRequest) -> ForwardText:
