@@ -56,7 +56,7 @@ class Slots(Form):
         name="slots",
         rank=2,
         does="XLA packs thin tiles densely into slots, and unpacks them",
-        kernels=Kernels(("kernel",), ("outgoing", "incoming", "slot")),
+        kernels=Kernels(("kernel",), ("outgoing", "incoming", "slot_shape")),
         buffers="packed",
         support=("pallas_slots", "pallas_thin"),
     )
