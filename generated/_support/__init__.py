@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "dd1b670038e13e57",
-    "pallas_tpu": "d56409b6562de471",
+    "pallas_tpu": "9c4aa201609c09ce",
     "triton_gpu": "c4a32583165833e8",
 }
 

@@ -182,10 +182,8 @@ class Routed(Forwarding):
         )
         found = dict(zip(schedule.offsets, schedule.arrives, strict=True))
         # Final slot by offset; nothing arrives over offsets missing from the schedule.
-        arrives = jnp.array(
-            [found.get(k, 0) for k in range(math.prod(extent for _, extent in schedule.digits))],
-            jnp.int32,
-        )
+        count = math.prod(extent for _, extent in schedule.digits)
+        arrives = jnp.array([found.get(k, 0) for k in range(count)], jnp.int32)
 
         def unpack(number, y):
             # Tiles come in row-major order and a window exceeds its tile only towards higher

@@ -65,7 +65,7 @@ from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_routed import Routed
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "d56409b6562de471", __name__)
+require("pallas_tpu", "9c4aa201609c09ce", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -215,8 +215,7 @@ def _kernel(moves, x, slots, met, free, sent, received):
     steps, barrier = SCHEDULE.steps, pltpu.get_barrier_semaphore()
 
     def tell(place, semaphore):  # signal the device there, if any
-        device = SCHEDULE.device(place)
-        pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, device))
+        pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, SCHEDULE.device(place)))
 
     def hear(number):  # wait until the step's places on its receiver are free
         is_there = SCHEDULE.is_device(hop(me, *steps[number].way))

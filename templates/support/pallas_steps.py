@@ -111,8 +111,7 @@ class Schedule(NamedTuple):
     def farther(self, place, offset, sign=1):
         """Return the place `offset` ahead, digit by digit; with sign -1, the place `offset` behind,
         which equals the distance of `place` ahead of place `offset`."""
-        found = 0
         for stride, extent in self.digits:
-            digit, by = (rem(div(number, stride), extent) for number in (place, offset))
-            found = found + rem(digit + extent + sign * by, extent) * stride
-        return found
+            by = rem(div(offset, stride), extent)
+            place = hop(place, stride, extent, extent + sign * by)
+        return place
