@@ -25,7 +25,7 @@ PALLAS = {
     ),
     "an end that does not wait": _pallas(
         "tiles", "pallas_tpu.py",
-        "    _wait(y, sent, received)\n", "    pass\n", "",
+        '`held`."""\n    _wait(y, sent, received)\n', '`held`."""\n    pass\n', "",
     ),
     "a start without its tiles": _pallas(
         "tiles", "pallas_started.py",
