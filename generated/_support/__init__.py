@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "dd1b670038e13e57",
-    "pallas_tpu": "9c4aa201609c09ce",
+    "jax_xla": "9b7f79204e355f91",
+    "pallas_tpu": "b2aa07f703939335",
     "triton_gpu": "c4a32583165833e8",
 }
 

@@ -148,7 +148,8 @@ class Group:
                 return kind.meshes(mesh, target_mesh)
             except ValueError as fault:
                 faults.append(fault)
-        raise faults[0]
+        # A kind with other axes says less than a kind whose axes fit.
+        raise min(faults, key=lambda fault: "got axes" in str(fault))
 
     def _ordered(self, tree, what):
         """Return the leaves of a pytree in the order of names, and a function that takes other

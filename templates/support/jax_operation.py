@@ -14,6 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding
 
+from .jax_bits import by_bits
 from .jax_meshes import apart, typed
 
 reshard_p = Primitive("reshard")
@@ -90,10 +91,9 @@ def _effects(host, x, interpret, **static):
 def _lowered(x, host, **static):
     """Return the result as part of a traced program. The elements of leading batch dimensions move
     one after another."""
-    move = functools.partial(host.lowered, **static)
-    for _ in range(x.ndim - len(host.source.padded)):
-        move = functools.partial(lax.map, move)
-    return move(x)
+    if x.ndim == len(host.source.padded):
+        return host.lowered(x, **static)
+    return _one_by_one(lax.map, functools.partial(_lowered, host=host, **static), x)
 
 
 def _eager(x, host, source, target, **how):
@@ -101,14 +101,35 @@ def _eager(x, host, source, target, **how):
     batch = x.ndim - len(host.source.padded)
     if not batch:
         return host.eager(x, source, target, **how)
+    meshes = {"source": source, "target": target}
     with apart(x):
         result = host.target.on(target, batch)
         if _is_program(host):
             x = jax.device_put(x, host.source.on(source, batch))
-            return _in_one_program(host, result, source=source, target=target, **how)(x)
-        rows = [_eager(row, host, source, target, **how) for row in x]
-        y = jnp.stack(rows) if rows else jnp.zeros((*x.shape[:batch], *host.target.padded), x.dtype)
-        return jax.device_put(y, result)
+            return _in_one_program(host, result, **meshes, **how)(x)
+        move = functools.partial(_eager, host=host, **meshes, **how)
+        return jax.device_put(_one_by_one(_stacked, move, x), result)
+
+
+def _one_by_one(over, move, x):
+    """Return `over(move, x)`, which applies `move` to the elements of an array's first dimension.
+    The elements of floats pass as integers of their width, because XLA on CPU may change NaNs when
+    it cuts and joins arrays."""
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return over(move, x)
+
+    def of_bits(bits):
+        y = move(lax.bitcast_convert_type(bits, x.dtype))
+        return lax.bitcast_convert_type(y, bits.dtype)
+
+    return by_bits(functools.partial(over, of_bits), x)
+
+
+def _stacked(move, x):
+    """Return the results of moving the elements of an array's first dimension, outside jit."""
+    if not len(x):
+        return move(jnp.zeros(x.shape[1:], x.dtype))[None][:0]
+    return jnp.stack([move(row) for row in x])
 
 
 @functools.cache

@@ -143,7 +143,9 @@ for wrong in (
     {"a": {**pads["a"], "wq": 3}},
 ):
     print(said(group.reshard, wrong, trainer, target_mesh=within))
-print(said(group.reshard, pads, within, target_mesh=mesh(("tp",), (8,), range(1, 9))))
+turned = mesh(("tp",), (8,), range(1, 9))
+for start in (within, trainer):
+    print(said(group.reshard, pads, start, target_mesh=turned))
 _, back = jax.vjp(move, floats)
 weights = {name: drawn(x.shape, x.dtype) for name, x in floats.items()}
 zeros = {name: np.zeros(x.shape, jax.dtypes.float0) for name, x in others.items()}
@@ -169,6 +171,7 @@ ValueError: arrays: unknown name a.wz
 ValueError: arrays: a_wo is missing
 ValueError: a_wq: source array, as pad makes it: got (60,) of float32, expected (64, 48) of bfloat16
 TypeError: a_wq: source array, as pad makes it: got int, expected an array of (64, 48) of bfloat16
+ValueError: source mesh: got axes {'tp': 8}, expected {'fsdp': 4, 'tp': 2}
 ValueError: target_mesh: got devices [1, 2, 3, 4, 5, 6, 7, 8], expected \
 [0, 1, 2, 3, 4, 5, 6, 7], the devices of mesh in the same order
 """

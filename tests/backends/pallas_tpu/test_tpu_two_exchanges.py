@@ -118,8 +118,8 @@ FAULTS = {
     ),
     "parts_lost": (
         "aligned",
-        r"return self.then.exchange\(part, order,",
-        "return self.then.exchange(part * 0, order,",
+        r"return self.then.exchange\(part, ",
+        "return self.then.exchange(part * 0, ",
         "device 0: .*wrong; element.*",
     ),
     "parts_of_others": (
