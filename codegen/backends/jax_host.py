@@ -88,7 +88,9 @@ class HostText:
         equal."""
         padded = ["SHAPE" if each == self.module.shape else each for each in self.padded]
         about = "# The meshes, their axes refined into the sub-axes in use."
-        note = "# Every shard padded at its end to the largest: the shapes of the global arrays."
+        note = "# The shapes of global arrays: dimension 0 numbers terms."
+        if self.is_padded:
+            note = "# The shapes of global arrays, every shard padded at its end to the largest."
         return (
             *self.module.constant_lines,
             *([about] if any(":(" in name for axes in self.axes for name, _ in axes) else []),

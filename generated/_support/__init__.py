@@ -8,7 +8,7 @@ from runpy import run_path
 # The version of each backend's support files.
 VERSIONS = {
     "jax_xla": "9b7f79204e355f91",
-    "pallas_tpu": "b2aa07f703939335",
+    "pallas_tpu": "8c7e619cc8e8622c",
     "triton_gpu": "c4a32583165833e8",
 }
 

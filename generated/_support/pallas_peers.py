@@ -21,14 +21,14 @@ def div(a, b):
     """Return the quotient of non-negative integers in one kernel operation. `//` takes nine,
     because it floors negative values, and a signed division by a power of two takes five."""
     if isinstance(b, int) and b & (b - 1) == 0:
-        return a >> b.bit_length() - 1
+        return a >> (b.bit_length() - 1)
     return lax.div(a, operand(b)) if is_traced(a) else a // b
 
 
 def rem(a, b):
     """Return the remainder of non-negative integers."""
     if isinstance(b, int) and b & (b - 1) == 0:
-        return a & b - 1
+        return a & (b - 1)
     return lax.rem(a, operand(b)) if is_traced(a) else a % b
 
 

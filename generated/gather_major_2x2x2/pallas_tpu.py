@@ -53,7 +53,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Thin
 
-require("pallas_tpu", "b2aa07f703939335", __name__)
+require("pallas_tpu", "8c7e619cc8e8622c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -107,7 +107,7 @@ PEERS = Permuted(_SOURCE, _TARGET, sender, receiver, 2)
 TILE = (2, 2)  # the extents of every tile
 # A slot: granules of 512 bytes, ceil(4 / 128).
 SLOT = (1, 1, 128)
-# The order of pushes, the device's own tile first, which spreads them over the links.
+# The order of pushes: successive receivers are far apart, so that all links are busy.
 ROUNDS = (0, 1)
 
 
@@ -122,7 +122,9 @@ def in_target(me):
 
 
 def _kernel(x, y, sent, received):
-    """Push this device's slots, x, to the slots of their receivers, y: slot n has tile n.
+    """Push this device's slots, x, to the slots of their receivers, y.
+
+    Slot n of x has the tile for receiver n, slot n of y the tile from sender n.
 
     DMA semaphores: `sent` counts bytes leaving x, `received` bytes arriving in y.
     """

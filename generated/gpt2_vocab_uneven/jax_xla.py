@@ -77,7 +77,7 @@ LOCAL_TARGET_SHAPE = (12565, 384)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "7f4b2ea0e22afa50"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 2), ("y", 4))
-# Every shard padded at its end to the largest: the shapes of the global arrays.
+# The shapes of global arrays, every shard padded at its end to the largest.
 PADDED_SOURCE_SHAPE = (50264, 768)
 PADDED_TARGET_SHAPE = (50260, 768)
 WIRE_BYTES = 19299840  # received by the busiest device, padding included

@@ -67,7 +67,7 @@ LOCAL_TARGET_SHAPE = (16, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "5c745580373311c7"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
-# Every shard padded at its end to the largest: the shapes of the global arrays.
+# The shapes of global arrays: dimension 0 numbers terms.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 4608  # received by the busiest device, padding included

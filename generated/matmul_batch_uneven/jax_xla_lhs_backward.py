@@ -59,7 +59,7 @@ LHS = '[{"x"}, {}, {"y"}]'
 RHS = '[{"x"}, {}, {"y"}]'
 OUT = '[{"x"}, {}, {"y"}]'
 IDS = range(6)  # by mesh position
-# Every shard padded at its end to the largest: the shapes of the global arrays.
+# The shapes of global arrays, every shard padded at its end to the largest.
 PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = (4, 6, 15)
 PADDED_OUT_SHAPE = (4, 8, 15)

@@ -58,7 +58,6 @@ LHS = '[{"X"}, {"Y"}]'
 RHS = '[{}, {"Y"}]'
 OUT = '[{"X"}, {"Y"}]'
 IDS = range(8)  # by mesh position
-# Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE

@@ -54,7 +54,7 @@ from .._support.pallas_matmul import PallasMatmul, RingMatmul, TiledArray
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, put_product, put_sum
 
-require("pallas_tpu", "b2aa07f703939335", __name__)
+require("pallas_tpu", "8c7e619cc8e8622c", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 
@@ -67,7 +67,6 @@ LHS = '[{}, {"i"}]'
 RHS = '[{"i"}, {}]'
 OUT = '[{"i"}, {}]'
 IDS = range(8)  # by mesh position
-# Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE
@@ -307,7 +306,7 @@ _RING = RingMatmul(
         pltpu.SemaphoreType.DMA((2, 7)),
     ),
     out="bfloat16",
-    vmem=112 << 20,  # limit: blocks, plus the compiler's own use
+    vmem=112 << 20,  # the limit in bytes for the blocks and the compiler's own use
     collective_id=27588,
     lead=0,
 )

@@ -55,7 +55,6 @@ LHS = '[{}, {"i"}]'
 RHS = '[{"i"}, {}]'
 OUT = '[{"i"}, {}]'
 IDS = range(4)  # by mesh position
-# Every shard padded at its end to the largest: the shapes of the global arrays.
 PADDED_LHS_SHAPE = LHS_SHAPE
 PADDED_RHS_SHAPE = RHS_SHAPE
 PADDED_OUT_SHAPE = OUT_SHAPE

@@ -60,7 +60,7 @@ from .._support.pallas_permuted import Permuted
 from .._support.pallas_terms import ReducedTerms, Stacked
 from .._support.pallas_thin import Thin
 
-require("pallas_tpu", "b2aa07f703939335", __name__)
+require("pallas_tpu", "8c7e619cc8e8622c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -75,7 +75,7 @@ LOCAL_TARGET_SHAPE = (16, 24)
 SOURCE_IDS = TARGET_IDS = range(8)  # by mesh position
 PLAN = "a5afa9e5d6b5a1a4"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("data", 4), ("model", 2))
-# Every shard padded at its end to the largest: the shapes of the global arrays.
+# The shapes of global arrays: dimension 0 numbers terms.
 PADDED_SOURCE_SHAPE = (4, 64, 48)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 3072  # received by the busiest device, padding included
@@ -126,7 +126,7 @@ PEERS = Permuted(SOURCE_TERMS, TARGET_TERMS, sender, receiver, 4)
 TILE = (1, 16, 24)  # the extents of every tile
 # A slot: granules of 512 bytes, ceil(384 / 256).
 SLOT = (2, 2, 128)
-# The order of pushes, the device's own tile first, which spreads them over the links.
+# The order of pushes: successive receivers are far apart, so that all links are busy.
 ROUNDS = (0, 3, 2, 1)
 
 
@@ -141,7 +141,9 @@ def in_target(me):
 
 
 def _kernel(x, y, sent, received):
-    """Push this device's slots, x, to the slots of their receivers, y: slot n has tile n.
+    """Push this device's slots, x, to the slots of their receivers, y.
+
+    Slot n of x has the tile for receiver n, slot n of y the tile from sender n.
 
     DMA semaphores: `sent` counts bytes leaving x, `received` bytes arriving in y.
     """

@@ -46,7 +46,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem, remote_copy
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "b2aa07f703939335", __name__)
+require("pallas_tpu", "8c7e619cc8e8622c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -61,7 +61,7 @@ LOCAL_TARGET_SHAPE = (2048, 1024)
 SOURCE_IDS = TARGET_IDS = range(4)  # by mesh position
 PLAN = "98c8923312d58532"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 4),)
-# Every shard padded at its end to the largest: the shapes of the global arrays.
+# The shapes of global arrays: dimension 0 numbers terms.
 PADDED_SOURCE_SHAPE = (4, 8192, 1024)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 25165824  # received by the busiest device, padding included
@@ -154,6 +154,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
             # Sent by the upstream device in the previous step, 524,288 bytes.
             pltpu.make_async_copy(partial, partial, received.at[way, last]).wait()
             put(total, "sum", partial, own)
+            # The slot is free again, which only sums still to come need.
             pl.when(sent < 23)(lambda: allow(way, 1))
 
         @pl.when(at < 3)
@@ -170,7 +171,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         advance(DOWN, step)
 
     for way in (UP, DOWN):
-        allow(way, 2)
+        allow(way, 2)  # all slots are free
         load(way, np.int32(0)).start()
     each(32, advance_both)
     for way in (UP, DOWN):

@@ -57,7 +57,7 @@ from .._support.pallas_pieces import Forms
 from .._support.pallas_ranks import RankedPeers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "b2aa07f703939335", __name__)
+require("pallas_tpu", "8c7e619cc8e8622c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -76,7 +76,7 @@ TARGET_IDS = range(4, 7)
 PLAN = "428ecfb4d50de6c3"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = (("data", 2), ("model", 2))
 TARGET_AXES = (("tp", 3),)
-# Every shard padded at its end to the largest: the shapes of the global arrays.
+# The shapes of global arrays, every shard padded at its end to the largest.
 PADDED_SOURCE_SHAPE = (12, 9)
 PADDED_TARGET_SHAPE = SHAPE
 WIRE_BYTES = 2048  # received by the busiest device, padding included

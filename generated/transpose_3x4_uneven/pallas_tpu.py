@@ -74,7 +74,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "b2aa07f703939335", __name__)
+require("pallas_tpu", "8c7e619cc8e8622c", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]
@@ -89,7 +89,7 @@ LOCAL_TARGET_SHAPE = (4, 8)
 SOURCE_IDS = TARGET_IDS = range(12)  # by mesh position
 PLAN = "881dd8dc252083aa"  # hash of the plan: equal on all processes that exchange
 SOURCE_AXES = TARGET_AXES = (("x", 3), ("y", 4))
-# Every shard padded at its end to the largest: the shapes of the global arrays.
+# The shapes of global arrays, every shard padded at its end to the largest.
 PADDED_SOURCE_SHAPE = (18, 24)
 PADDED_TARGET_SHAPE = (16, 24)
 WIRE_BYTES = 2048  # received by the busiest device, padding included

@@ -88,7 +88,7 @@ class PallasProgram:
 
     def fault(self):
         """Return a message, found without data, about the first transfer that only one end lists,
-        or the first device whose wait does not match the transfers on its semaphores, or "". Here a
-        wait uses the box of its piece or the whole target shard, which the proof covers, like sends
-        and barrier signals."""
+        or the first device whose wait does not match the transfers on its semaphores, or "". Here
+        only what is listed is proved: kernels send, signal and wait for the pieces of these lists.
+        That they do is what moved elements, without a race, show."""
         return self.peers.proof.fault() if self.peers else ""

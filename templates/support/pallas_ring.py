@@ -110,15 +110,15 @@ class Ring(PallasProgram):
         wide = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
         x = shard.reshape(self.given).astype(wide)
         starts = jnp.array([min(each) for each in self.starts()], jnp.int32)
-        parts = lax.map(lambda start: lax.dynamic_slice(x, start, self.part).reshape(-1), starts)
+        parts = lax.map(lambda start: lax.dynamic_slice(x, start, self.part), starts)
+        parts = parts.reshape(self.parts, -1)  # not within the loop, where it takes more code
         parts = jnp.pad(parts, [(0, 0), (0, 2 * self.half - parts.shape[1])])
         halves = jnp.moveaxis(parts.reshape(self.parts, 2, -1, self.rows, LANES), 1, 0)
         vmem, dma = pltpu.VMEM((2, 2, self.rows, LANES), wide), pltpu.SemaphoreType.DMA((2, 2))
         free = pltpu.SemaphoreType.REGULAR((len(self.rounds), 2))
         x, shape = halves.reshape(2, -1, self.rows, LANES), (2, sum(self.held), self.rows, LANES)
-        y = call.pushed(self.kernel, x, shape, [vmem, vmem, vmem, dma, dma, dma, free])
-        y = y[:, -self.chunks :].reshape(-1)[: math.prod(self.part)]
-        return y.astype(dtype).reshape(self.host.target.local)
+        y = call.pushed(self.kernel, x, shape, [*[vmem] * 3, *[dma] * 3, free])[:, -self.chunks :]
+        return y.reshape(-1)[: math.prod(self.part)].astype(dtype).reshape(self.host.target.local)
 
 
 def put(into, operator, *values):

@@ -144,7 +144,8 @@ def _constants(matmul: Matmul, steps: MatmulSteps, layouts: dict[Side, Layout]) 
     lines += [f"{side.upper()} = {quoted(str(matmul.sharding(side)))}" for side in SIDES]
     lines += [f"{line}  # by mesh position" for line in id_lines("IDS", matmul.mesh)]
     padded = {side: _padded(layouts[side]) for side in SIDES}
-    lines.append("# Every shard padded at its end to the largest: the shapes of the global arrays.")
+    if any(padded[side] != matmul.shape(side) for side in SIDES):
+        lines.append("# The shapes of global arrays, every shard padded at its end to the largest.")
     for side in SIDES:
         is_whole = padded[side] == matmul.shape(side)
         text = f"{side.upper()}_SHAPE" if is_whole else repr(padded[side])
