@@ -215,7 +215,8 @@ def _kernel(moves, x, slots, met, free, sent, received):
     steps, barrier = SCHEDULE.steps, pltpu.get_barrier_semaphore()
 
     def tell(place, semaphore):  # signal the device there, if any
-        pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, SCHEDULE.device(place)))
+        device = SCHEDULE.device(place)
+        pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, device))
 
     def hear(number):  # wait until the step's places on its receiver are free
         is_there = SCHEDULE.is_device(hop(me, *steps[number].way))

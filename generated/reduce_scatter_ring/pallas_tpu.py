@@ -133,7 +133,7 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
         return pltpu.make_async_copy(total, total, left.at[way, turn])
 
     def allow(way, count):
-        """Allow the upstream device to send more sums."""
+        """Let the upstream device send more sums, into slots that are free. The last need none."""
         slots_free, to = free.at[np.int32(0), way], upstream[way]
         pl.semaphore_signal(slots_free, count, device_id=to, device_id_type=LOGICAL)
 
@@ -154,7 +154,6 @@ def go_round_ring0(me, x, y, slots, sums, terms, received, left, loaded, free):
             # Sent by the upstream device in the previous step, 524,288 bytes.
             pltpu.make_async_copy(partial, partial, received.at[way, last]).wait()
             put(total, "sum", partial, own)
-            # The slot is free again, which only sums still to come need.
             pl.when(sent < 23)(lambda: allow(way, 1))
 
         @pl.when(at < 3)

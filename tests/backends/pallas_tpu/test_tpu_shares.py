@@ -53,8 +53,8 @@ SHARED_FAULTS = {
     ),
     # At the ends of lines.
     "a signal to a device that is not there": (
-        "pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, SCHEDULE.device(place)))",
-        "signal(semaphore, SCHEDULE.device(place))",
+        "pl.when(SCHEDULE.is_device(place))(lambda: signal(semaphore, device))",
+        "signal(semaphore, device)",
         r"semaphore '(barrier|met|free\[\d+\])' of rank \d|deadlock: |barrier: ",
     ),
     "as many partners at an end": (
