@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "9b7f79204e355f91",
-    "pallas_tpu": "8c7e619cc8e8622c",
+    "jax_xla": "a6043429649e805b",
+    "pallas_tpu": "47cefa8d5befc2d1",
     "triton_gpu": "c4a32583165833e8",
 }
 

@@ -5,7 +5,6 @@ Explicit axes."""
 import math
 
 import jax
-import numpy as np
 from jax.sharding import AxisType, Mesh
 
 
@@ -81,17 +80,6 @@ def not_mapped(what):
             f"{what} inside a shard_map over {', '.join(manual)}: it takes global arrays, and maps "
             "over shards itself; call it outside, before or after the shard_map"
         )
-
-
-def unset(x):
-    """Return a context manager that unsets the current mesh, unless `x` is traced. An array
-    moves on its own devices, which may differ from the devices of the current mesh."""
-    same = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
-    try:
-        traced = isinstance(x, jax.core.Tracer)
-        return same if traced else jax.set_mesh(Mesh(np.empty((), object), ()))
-    except ValueError:  # raised during any trace, even if `x` is a constant
-        return same
 
 
 def retyped(x, sharding):

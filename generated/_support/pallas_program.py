@@ -11,9 +11,8 @@ class PallasProgram:
     `order`: a table of ranks, or None; `terms`: the `Terms` that dimension 0 numbers, or None;
     `view`: the tensor's dimensions in kernel order; TPU memory tiles the last two; `powers_of_two`:
     whether the module is for a v5e, whose devices send directly only over a power of two of hops
-    along one axis; `bits`: when
-    elements are taken as integers of their width: "always", "interpreted" or "" (never);
-    `carriers`: the programs with one kernel each, in order.
+    along one axis; `bits`: when elements are taken as integers of their width: "always",
+    "interpreted" or "" (never); `carriers`: the programs with one kernel each, in order.
 
     A form with one kernel defines `moved(x, call)`, which returns the target shard, with undefined
     values where its kernel writes nothing; other programs define `carried`.

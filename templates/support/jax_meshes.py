@@ -19,13 +19,12 @@ class Sharded:
     with every shard padded at its end to the largest; `terms`: whether dimension 0 numbers the
     terms along unreduced axes."""
 
-    name = ""  # the side's name in messages, such as "source"
     hidden: tuple[int, ...] = ()  # extents of the leading box dimensions, as in `Exchange`
     new = 0
 
     def __init__(self, ids, box, padded, axes, spec, terms=False):
         self.ids, self.box, self.padded, self.axes = ids, box, padded, axes
-        self.spec, self.terms = spec, terms
+        self.spec, self.terms, self.name = spec, terms, ""  # the host names sides for messages
         self.names, self.sizes = zip(*axes, strict=True)
         self.local = NamedSharding(AbstractMesh(self.sizes, self.names), spec).shard_shape(padded)
 
@@ -86,13 +85,13 @@ class Sharded:
 
 
 def apart(x):
-    """Return a context manager that unsets the user's current mesh, if any, unless `x` is
-    traced."""
-    if jax.sharding.get_abstract_mesh().empty:
+    """Return a context manager that unsets the current mesh, unless `x` is traced. An array
+    moves on its own devices, which may differ from the devices of the user's current mesh."""
+    try:
+        traced = isinstance(x, jax.core.Tracer)
+        return contextlib.nullcontext() if traced else jax.set_mesh(Mesh(np.empty((), object), ()))
+    except ValueError:  # raised during any trace, even if `x` is a constant
         return contextlib.nullcontext()
-    from .jax_callers import unset  # only if a mesh is set
-
-    return unset(x)
 
 
 def typed(sharding, x):
