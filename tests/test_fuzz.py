@@ -102,8 +102,8 @@ FAULTS = (
     ("jax_xla", "update_slice(y, box, start)", "update_slice(y, box + 0 * box, start)", "result"),
     ("jax_xla", "    return x_bar\n", "    return -x_bar\n", "cotangent"),
     ("pallas_tpu", MOVED, LOST, "result"),
-    ("pallas_tpu", "a + first - low", "a + first - low + 1", "result"),
-    ("pallas_tpu", "each(minimum(passed, 6), leave)", "", "has non-zero count"),
+    ("pallas_tpu", "int32(low - start) for", "int32(low - start + 1) for", "result"),
+    ("pallas_tpu", "    each(count, leave)\n", "", "has non-zero count"),
     (
         "triton_gpu",
         "read_once(source, inside), mask",
