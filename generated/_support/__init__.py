@@ -7,8 +7,8 @@ from runpy import run_path
 
 # The version of each backend's support files.
 VERSIONS = {
-    "jax_xla": "a6043429649e805b",
-    "pallas_tpu": "47cefa8d5befc2d1",
+    "jax_xla": "89900a20de0aba33",
+    "pallas_tpu": "24fecbfefb230f2f",
     "triton_gpu": "c4a32583165833e8",
 }
 

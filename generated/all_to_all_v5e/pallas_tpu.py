@@ -65,7 +65,7 @@ from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_routed import Routed
 from .._support.pallas_steps import Schedule, Step, hop
 
-require("pallas_tpu", "47cefa8d5befc2d1", __name__)
+require("pallas_tpu", "24fecbfefb230f2f", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -52,7 +52,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_pieces import Forms, Peers
 from .._support.pallas_slots import Slots, slot_number
 
-require("pallas_tpu", "47cefa8d5befc2d1", __name__)
+require("pallas_tpu", "24fecbfefb230f2f", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

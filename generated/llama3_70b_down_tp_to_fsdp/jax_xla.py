@@ -56,7 +56,7 @@ from .._support.xla_bits import as_bits
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, rounds_of
 
-require("jax_xla", "a6043429649e805b", __name__)
+require("jax_xla", "89900a20de0aba33", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -50,7 +50,7 @@ from .._support.xla_bits import as_bits
 from .._support.xla_groups import among_groups
 from .._support.xla_program import XlaProgram
 
-require("jax_xla", "a6043429649e805b", __name__)
+require("jax_xla", "89900a20de0aba33", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -54,7 +54,7 @@ from .._support.pallas_direct import Direct, tile_at
 from .._support.pallas_peers import div, each, rem, remote_copy, signal, wait_for
 from .._support.pallas_permuted import Permuted
 
-require("pallas_tpu", "47cefa8d5befc2d1", __name__)
+require("pallas_tpu", "24fecbfefb230f2f", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

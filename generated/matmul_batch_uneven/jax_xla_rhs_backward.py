@@ -46,7 +46,7 @@ from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 from .._support.jax_padding import Padding
 
-require("jax_xla", "a6043429649e805b", __name__)
+require("jax_xla", "89900a20de0aba33", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

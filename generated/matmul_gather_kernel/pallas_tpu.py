@@ -51,7 +51,7 @@ from .._support.pallas_matmul import PallasMatmul, RingMatmul, TiledArray
 from .._support.pallas_peers import LOGICAL, div, each, multiple, rem
 from .._support.pallas_products import Block, add_product, clear, put_sum
 
-require("pallas_tpu", "47cefa8d5befc2d1", __name__)
+require("pallas_tpu", "24fecbfefb230f2f", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

@@ -40,7 +40,7 @@ from .._support import require
 from .._support.jax_matmul import ArrayMatmul
 from .._support.jax_meshes import Sharded
 
-require("jax_xla", "a6043429649e805b", __name__)
+require("jax_xla", "89900a20de0aba33", __name__)
 
 __all__ = ["lhs_sharding", "matmul", "out_sharding", "pad_lhs", "pad_rhs", "rhs_sharding", "unpad"]
 

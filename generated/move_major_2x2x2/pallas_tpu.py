@@ -53,7 +53,7 @@ from .._support.pallas_peers import div, each, operand, rem, remote_copy, signal
 from .._support.pallas_permuted import Permuted
 from .._support.pallas_thin import Thin
 
-require("pallas_tpu", "47cefa8d5befc2d1", __name__)
+require("pallas_tpu", "24fecbfefb230f2f", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -46,7 +46,7 @@ from .._support.jax_terms import Terms
 from .._support.pallas_peers import LOGICAL, div, each, rem, remote_copy
 from .._support.pallas_ring import Ring, Round, put
 
-require("pallas_tpu", "47cefa8d5befc2d1", __name__)
+require("pallas_tpu", "24fecbfefb230f2f", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -46,7 +46,7 @@ from .._support.jax_meshes import Sharded
 from .._support.xla_program import XlaProgram
 from .._support.xla_rounds import in_rounds, listed, listed_rounds
 
-require("jax_xla", "a6043429649e805b", __name__)
+require("jax_xla", "89900a20de0aba33", __name__)
 
 __all__ = ["pad", "reshard", "source_sharding", "target_sharding", "unpad"]
 __all__ += ["source_shape", "target_shape"]

@@ -5,12 +5,17 @@ import jax
 
 def refuse_derivative(*_):
     """Raise NotImplementedError for a derivative."""
-    raise NotImplementedError("no derivative: emit with --gradient, or reshard stop_gradient(x)")
+    raise NotImplementedError(
+        "this module has no derivative: emit it with gradient=True (--gradient), or pass "
+        "stop_gradient(x) to reshard"
+    )
 
 
 def refuse_batch(*_):
     """Raise NotImplementedError for `jax.vmap`."""
-    raise NotImplementedError("jax.vmap of this module: emit it with --feature vmap")
+    raise NotImplementedError(
+        'this module cannot run under jax.vmap: emit it with features=("vmap",) (--feature vmap)'
+    )
 
 
 _underived = jax.custom_jvp(lambda x: x)

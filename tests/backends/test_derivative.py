@@ -253,7 +253,8 @@ def test_without_a_gradient(reshard: Reshard, tmp_path: Path) -> None:
     (part,) = parts(plan(reshard), "pallas_tpu", "shardwright emit", single_file=True)
     (tmp_path / part.file).write_text(part.text)
     assert ran(reshard, FAILING, tmp_path / part.file) == (
-        "NotImplementedError: no derivative: emit with --gradient, or reshard stop_gradient(x)\n"
+        "NotImplementedError: this module has no derivative: emit it with gradient=True "
+        "(--gradient), or pass stop_gradient(x) to reshard\n"
     )
 
 

@@ -29,8 +29,11 @@ for way in (lambda f: f, jax.jit):
         except NotImplementedError as error:
             print(f"{error}.", end=" ")
 """
-VMAP = "jax.vmap of this module: emit it with --feature vmap."
-GRADIENT = "no derivative: emit with --gradient, or reshard stop_gradient(x)."
+VMAP = 'this module cannot run under jax.vmap: emit it with features=("vmap",) (--feature vmap).'
+GRADIENT = (
+    "this module has no derivative: emit it with gradient=True (--gradient), or pass "
+    "stop_gradient(x) to reshard."
+)
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,10 @@ def test_a_permutation_at_few_of_many_devices(end: str, tmp_path: Path) -> None:
     made = plan(between((320, 320), '[{"x"}, {"y"}]', '[{"y"}, {"x"}]', mesh), "direct")
     path = tmp_path / "module.py"
     path.write_text(alone(made, "pallas_tpu"))
-    proof = load(path)._HOST.program.peers
+    module = load(path)
+    proof = module._HOST.program.peers
     assert (type(proof).__name__, proof.fault()) == ("Permuted", "")
+    assert module.proved(module._HOST).endswith(" at 33 of 1024 devices; ")
     right = getattr(proof, end)
     setattr(proof, end, lambda position, number: right(position ^ 1, number))
     assert re.fullmatch(SENT.replace(r"\d", r"\d+"), proof.fault())
